@@ -1,0 +1,1 @@
+"""Controllers decide when an agent speaks."""

@@ -1,0 +1,1 @@
+"""Methods: one file each, holding settings, prompts, play and credit."""

@@ -1,0 +1,1 @@
+"""Task sets, and the one place where replies become answers and verdicts."""
