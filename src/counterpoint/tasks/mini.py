@@ -1,4 +1,4 @@
-"""The bundled task sets mini-gsm, mini-math and mini-choice: procedural, with fixed disjoint splits and worked solutions."""
+"""The bundled sets mini-gsm, mini-math, mini-choice: procedural, fixed disjoint splits, worked solutions."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 from counterpoint.prompts import LETTERS
@@ -39,7 +40,7 @@ def _order(rng: random.Random) -> Worked:
     """Four people in a row of comparisons; who comes first, last, second or third?"""
     people = rng.sample(NAMES, 4)
     more, most, least = rng.choice(COMPARISONS)
-    facts = [f"{a} is {more} than {b}." for a, b in zip(people, people[1:], strict=False)]
+    facts = [f"{a} is {more} than {b}." for a, b in itertools.pairwise(people)]
     rng.shuffle(facts)
     place = rng.randrange(4)
     ask = (most, f"second {most}", f"second {least}", least)[place]
@@ -85,7 +86,7 @@ def _liars(rng: random.Random) -> Worked:
     truth = [rng.random() < 0.5]
     first = "tells the truth" if truth[0] else "lies"
     text = f"{people[0]} {first}."
-    for speaker, about in zip(people, people[1:], strict=False):
+    for speaker, about in itertools.pairwise(people):
         says_lies = rng.random() < 0.5
         text += f" {speaker} says: {about} {'lies' if says_lies else 'tells the truth'}."
         truth.append(truth[-1] != says_lies)
