@@ -1,0 +1,129 @@
+"""A worker process with a deadline: computations that may never end, made safe to ask for from any thread.
+
+A plain subprocess on pipes, so it works in threads, in daemonic processes and in Ray actors, without signals in the parent.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+STARTUP = 120.0  # seconds to import sympy on a busy machine; not part of any deadline
+Reply = Literal["right", "wrong", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCounts:
+    """What happened to the worker so far in this process."""
+
+    asked: int = 0
+    failed: int = 0  # the computation raised
+    killed: int = 0  # the deadline passed
+    crashed: int = 0  # the process ended by itself
+
+
+class Worker:
+    """One worker process: started at the first request, killed at a deadline, replaced at once."""
+
+    def __init__(self) -> None:
+        self._forget()
+        self.counts = WorkerCounts()
+
+    def ask(self, request: Mapping[str, str | int], *, deadline: float) -> Reply:
+        """The worker's answer, or "error" when it raised, crashed or did not answer within `deadline` seconds."""
+        line = json.dumps({**request, "deadline": deadline}).encode() + b"\n"
+        with self._lock:
+            process = self._ready_process()
+            answer = _talk(process, line, deadline)
+            counts = replace(self.counts, asked=self.counts.asked + 1)
+            if answer in ("right", "wrong"):
+                self.counts = counts
+                return "right" if answer == "right" else "wrong"
+            if answer == "error":
+                self.counts = replace(counts, failed=counts.failed + 1)
+                return "error"
+            late = answer is None
+            self.counts = replace(counts, killed=counts.killed + late, crashed=counts.crashed + (not late))
+            self._stop()
+            self._process = _start()  # imports while the parent goes on
+            return "error"
+
+    def close(self) -> None:
+        """End the process; the next request starts another."""
+        with self._lock:
+            self._stop()
+
+    def _ready_process(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            self._process = _start()
+        if not self._is_ready:
+            if _talk(self._process, b"", STARTUP) != "ready":
+                self._stop()
+                raise RuntimeError("the grading worker did not start; its standard error says why")
+            self._is_ready = True
+        return self._process
+
+    def _stop(self) -> None:
+        process, self._process, self._is_ready = self._process, None, False
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _forget(self) -> None:
+        """In a forked child: the parent's worker, and the lock another thread may have held, are not ours."""
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_ready = False
+
+
+def _start() -> subprocess.Popen[bytes]:
+    program = Path(__file__).with_name("worker_child.py")
+    return subprocess.Popen(
+        [sys.executable, "-P", str(program)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+        start_new_session=True,  # Ctrl-C is for the parent
+    )
+
+
+def _talk(process: subprocess.Popen[bytes], line: bytes, deadline: float) -> str | None:
+    """Send `line` and wait for one line; None when the deadline passes, "" when the process has ended."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    end = time.monotonic() + deadline
+    received = b""
+    try:
+        if line:
+            process.stdin.write(line)
+        while not received.endswith(b"\n"):
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
+                return None
+            chunk = process.stdout.read(64)
+            if not chunk:
+                return ""
+            received += chunk
+    except BrokenPipeError:
+        return ""
+    return received.decode().strip()
+
+
+WORKER = Worker()
+atexit.register(WORKER.close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=WORKER._forget)
