@@ -20,7 +20,7 @@ def controllers() -> dict[str, Any]:
 
     Each class has `settings_type`, takes an instance of it, and follows the Controller contract.
     """
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "base")
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in ("base", "spec"))
     return {name: _class(name) for name in names}
 
 

@@ -1,0 +1,80 @@
+"""A preallocated key-value cache of slots: rows join, leave and move without a concatenation.
+
+Row r occupies slot r of every layer; its tokens lie at positions 0 .. length-1, so prompts need no padding on the left.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+
+class _SlotLayer(CacheLayerMixin):
+    is_sliding = False
+
+    def __init__(self, cache: SlotCache) -> None:
+        super().__init__()
+        self.owner = cache
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        slots, length = self.owner.slots, self.owner.length
+        self.keys = key_states.new_zeros(slots, key_states.shape[1], length, key_states.shape[3])
+        self.values = value_states.new_zeros(slots, value_states.shape[1], length, value_states.shape[3])
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        assert self.keys is not None
+        assert self.values is not None
+        owner = self.owner
+        if owner.prefilling is not None:
+            source, slots = owner.prefilling
+            width = key_states.shape[2]
+            self.keys[slots, :, :width] = key_states[source]
+            self.values[slots, :, :width] = value_states[source]
+            return key_states, value_states
+        rows = key_states.shape[0]
+        index = owner.rows[:rows]
+        self.keys[index, :, owner.at] = key_states[:, :, 0]
+        self.values[index, :, owner.at] = value_states[:, :, 0]
+        return self.keys[:rows, :, : owner.seen], self.values[:rows, :, : owner.seen]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return query_length, 0
+
+    def get_seq_length(self) -> int:
+        return 0
+
+    def get_max_length(self) -> int:
+        return -1
+
+
+class SlotCache(Cache):
+    """`slots` rows of at most `length` tokens, for a model of `layers` attention layers."""
+
+    def __init__(self, *, layers: int, slots: int, length: int, device: torch.device) -> None:
+        super().__init__(layers=[_SlotLayer(self) for _ in range(layers)])
+        self.slots, self.length = slots, length
+        self.rows = torch.arange(slots, device=device)
+        self.prefilling: tuple[Tensor, Tensor] | None = None
+        self.at: Int[Tensor, " R"] = self.rows[:0]
+        self.seen = 0
+
+    def start_prefill(self, source: Int[Tensor, " K"], slots: Int[Tensor, " K"]) -> None:
+        """The next forward is over whole prompts; row source[k] of it is copied to slots[k]."""
+        self.prefilling = (source, slots)
+
+    def start_decode(self, at: Int[Tensor, " R"], seen: int) -> None:
+        """The next forward adds one token a row, at position at[r] of slot r; attention sees `seen` positions."""
+        self.prefilling, self.at, self.seen = None, at, seen
+
+    def move(self, source: Int[Tensor, " K"], target: Int[Tensor, " K"], used: int) -> None:
+        """Copy the first `used` positions of slots `source` over slots `target`."""
+        for layer in self.layers:
+            layer.keys[target, :, :used] = layer.keys[source, :, :used]
+            layer.values[target, :, :used] = layer.values[source, :, :used]

@@ -1,0 +1,154 @@
+"""One LoRA per (agent, role) on one base model, mixed by row in a single forward pass.
+
+PEFT makes, names, saves and loads the adapters. The forward pass is ours: a hook on every adapted linear layer adds
+    delta = ((x A^T) * m) B^T * (alpha / r)
+with the A and B of all adapters stacked and m[row] selecting the row's own block, so that rows of different agents ride
+in one batch and gradients reach exactly the adapters whose rows are present.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+from counterpoint.errors import ConfigError, ResumeError
+from counterpoint.rng import fold
+
+
+class LoraSettings(BaseModel):
+    """The shape of every adapter."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    r: int = 8
+    """Rank of each adapter."""
+    alpha: float = 16.0
+    """Scale: the update is multiplied by alpha / r."""
+    targets: str | tuple[str, ...] = "all-linear"
+    """Names of the linear layers that get an adapter, or "all-linear" (every one but the output head)."""
+
+
+class Adapters:
+    """Every adapter of one base model; holds the weights and knows which row uses which."""
+
+    def __init__(self, base: nn.Module, names: Sequence[str], *, settings: LoraSettings, seed: int) -> None:
+        from peft import LoraConfig, get_peft_model
+        from peft.tuners.lora import LoraLayer
+
+        self.names = tuple(names)
+        self.settings = settings
+        target = settings.targets if isinstance(settings.targets, str) else list(settings.targets)
+        config = LoraConfig(
+            r=settings.r, lora_alpha=settings.alpha, lora_dropout=0.0, target_modules=target, task_type="CAUSAL_LM"
+        )
+        with torch.random.fork_rng(devices=[]):
+            self.peft = get_peft_model(base, config, adapter_name=self.names[0])
+            for name in self.names[1:]:
+                self.peft.add_adapter(name, config)
+        self.layers = [m for m in self.peft.modules() if isinstance(m, LoraLayer)]
+        if not self.layers:
+            raise ConfigError(f"no linear layer matches lora.targets={settings.targets!r}; name layers of this model")
+        self.peft.base_model.disable_adapter_layers()
+        self.peft.requires_grad_(False)
+        for index, layer in enumerate(self.layers):
+            for name in self.names:
+                _initialise(layer, name, seed=fold(seed, "lora", name, index))
+            layer.base_layer.register_forward_hook(_delta_hook(self, index))
+        self._mask: Tensor | None = None
+        self._live = False
+        self._stacks: list[tuple[Tensor, Tensor]] = []
+        self.refresh()
+
+    def parameters(self, name: str) -> dict[str, nn.Parameter]:
+        """The adapter's own parameters by a name that does not depend on the adapter."""
+        found: dict[str, nn.Parameter] = {}
+        for index, layer in enumerate(self.layers):
+            found[f"{index}.A"] = layer.lora_A[name].weight
+            found[f"{index}.B"] = layer.lora_B[name].weight
+        return found
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Take the current weights into use for generation."""
+        self._stacks = [tuple(t.contiguous() for t in self._stack(layer)) for layer in self.layers]  # type: ignore[misc]
+
+    @contextlib.contextmanager
+    def routed(self, rows: Int[Tensor, " B"], *, live: bool) -> Iterator[None]:
+        """Inside, row b of every forward uses adapter `names[rows[b]]`, or the bare base model where rows[b] is -1.
+
+        `live` reads the parameters themselves and lets gradients through (learning); otherwise the weights of the last
+        `refresh` are used (generation).
+        """
+        self._mask = self.mask(rows)
+        self._live = live
+        try:
+            yield
+        finally:
+            self._mask = None
+
+    def mask(self, rows: Int[Tensor, " B"]) -> Float[Tensor, "B 1 Kr"]:
+        """The routing mask of a batch: ones on the row's own block of the stacked rank axis."""
+        one_hot = rows[:, None] == torch.arange(len(self.names), device=rows.device)[None]
+        dtype = self.layers[0].lora_A[self.names[0]].weight.dtype
+        return one_hot.to(dtype).repeat_interleave(self.settings.r, dim=1)[:, None]
+
+    def set_mask(self, mask: Float[Tensor, "B 1 Kr"]) -> None:
+        """Replace the routing of the batch inside `routed`, when rows leave or join it."""
+        self._mask = mask
+
+    def _stack(self, layer: Any) -> tuple[Tensor, Tensor]:
+        a = torch.cat([layer.lora_A[n].weight for n in self.names], dim=0)
+        b = torch.cat([layer.lora_B[n].weight for n in self.names], dim=1)
+        return a, b * (self.settings.alpha / self.settings.r)
+
+    def delta(self, index: int, x: Tensor) -> Tensor | None:
+        """What the adapters add to the output of adapted layer `index` for input x [B, T, in]."""
+        if self._mask is None:
+            return None
+        if x.shape[0] != self._mask.shape[0]:
+            raise ConfigError("this model regroups rows inside a layer (a mixture of experts?); name lora.targets outside it")
+        a, b = self._stack(self.layers[index]) if self._live else self._stacks[index]
+        hidden = (x.to(a.dtype) @ a.T) * self._mask
+        return (hidden @ b.T).to(x.dtype)
+
+    def save(self, folder: Path) -> None:
+        """Write every adapter in PEFT's own format under folder/AGENT/ROLE/."""
+        self.peft.save_pretrained(str(folder), selected_adapters=list(self.names), save_embedding_layers=False)
+        (folder / "README.md").unlink(missing_ok=True)
+
+    def load(self, folder: Path) -> None:
+        """Read back what `save` wrote; raises ResumeError when an adapter is missing."""
+        from peft import set_peft_model_state_dict
+        from safetensors.torch import load_file
+
+        for name in self.names:
+            file = folder / name / "adapter_model.safetensors"
+            if not file.is_file():
+                raise ResumeError(f"no adapter for {name} at {file}; the checkpoint belongs to another team")
+            set_peft_model_state_dict(self.peft, load_file(str(file)), adapter_name=name)
+        self.refresh()
+
+
+@torch.no_grad()
+def _initialise(layer: Any, name: str, *, seed: int) -> None:
+    """A ~ U(-1/sqrt(in), 1/sqrt(in)) as PEFT draws it, B = 0; from a keyed seed, so no global state is read."""
+    weight = layer.lora_A[name].weight
+    bound = weight.shape[1] ** -0.5
+    draw = torch.rand(weight.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float32)
+    weight.copy_((draw * 2 - 1) * bound)
+    layer.lora_B[name].weight.zero_()
+
+
+def _delta_hook(adapters: Adapters, index: int) -> Any:
+    def hook(_module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        delta = adapters.delta(index, inputs[0])
+        return output if delta is None else output + delta
+
+    return hook

@@ -1,0 +1,156 @@
+"""A base model with its tokenizer and adapters: loaded once, however many agents and roles use it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from counterpoint.errors import ConfigError
+from counterpoint.lora import Adapters, LoraSettings
+from counterpoint.records import Message
+
+BUNDLED = "tiny"
+
+
+class ModelSettings(BaseModel):
+    """Which base model, and how it is loaded."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
+
+    name: str = BUNDLED
+    """"tiny" (bundled), a hub name, or a path to a folder or a .gguf file."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """auto: bfloat16 on a GPU, float32 on a CPU."""
+    device: str = "auto"
+    """auto: cuda when there is one, else cpu."""
+    chat_template: str = "auto"
+    """auto: the tokenizer's own; "plain": messages joined by blank lines, for base models without one."""
+    thinking: bool = False
+    """Whether templates that know `enable_thinking` (Qwen3) turn it on."""
+    trust_remote_code: bool = False
+    """Run code that a hub repository ships. Off unless you turn it on."""
+    revision: str = "main"
+    """Hub revision."""
+
+
+class Model:
+    """Weights, tokenizer, adapters; turns messages into ids and ids into text."""
+
+    def __init__(self, settings: ModelSettings, adapters: Sequence[str], *, lora: LoraSettings, seed: int) -> None:
+        self.settings = settings
+        self.device = torch.device(_device(settings.device))
+        self.dtype = _dtype(settings.dtype, self.device)
+        base, self.tokenizer = _load(settings, self.dtype)
+        base.to(self.device).eval()
+        self.context = int(getattr(base.config, "max_position_embeddings", 0) or 1 << 30)
+        self.sha256 = _hash(base)
+        self.adapters = Adapters(base, adapters, settings=lora, seed=seed)
+        self.base = base
+        self.eos = _eos_ids(base, self.tokenizer)
+        self.system_role = _takes_system(self.tokenizer) if settings.chat_template == "auto" else True
+        _check_attention(base.config, settings.name)
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.base.get_output_embeddings().weight.shape[0])
+
+    def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Prompt ids of a chat, generation prompt included."""
+        if self.settings.chat_template == "plain":
+            text = "\n\n".join(m.content for m in messages) + "\n\n"
+            return tuple(self.tokenizer(text, add_special_tokens=True)["input_ids"])
+        chat = [{"role": m.role, "content": m.content} for m in _merged(messages, keep=self.system_role)]
+        text = self.tokenizer.apply_chat_template(
+            chat, add_generation_prompt=True, tokenize=False, enable_thinking=self.settings.thinking
+        )
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of sampled ids, special tokens left out."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+
+def _device(name: str) -> str:
+    if name != "auto":
+        return name
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    if name != "auto":
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
+    return torch.bfloat16 if device.type == "cuda" else torch.float32
+
+
+def model_path(name: str) -> str:
+    """Where a model name points: the bundled folder for "tiny", otherwise the name itself."""
+    return str(files("counterpoint") / "data" / "tiny") if name == BUNDLED else name
+
+
+def _load(settings: ModelSettings, dtype: torch.dtype) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from counterpoint.gguf import load_gguf
+
+    path = model_path(settings.name)
+    if path.endswith(".gguf"):
+        base, tokenizer = load_gguf(Path(path), dtype=dtype)
+    else:
+        options: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code, "revision": settings.revision}
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(path, **options)
+            base = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, **options)
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise ConfigError(f"cannot load model {settings.name!r}: {reason}") from error
+    if settings.chat_template == "auto" and tokenizer.chat_template is None:
+        raise ConfigError(f"model {settings.name!r} has no chat template; set model.chat_template=plain for a base model")
+    return base, tokenizer
+
+
+def _hash(base: Any) -> str:
+    """sha256 over names, shapes and a fixed sample of every parameter: tells two models apart without reading all of them."""
+    digest = hashlib.sha256()
+    for name, value in sorted(base.state_dict().items()):
+        flat = value.detach().reshape(-1)
+        sample = flat[:: max(1, flat.numel() // 1024)].float().cpu().numpy()
+        digest.update(f"{name}{tuple(value.shape)}".encode())
+        digest.update(sample.tobytes())
+    return digest.hexdigest()
+
+
+def _eos_ids(base: Any, tokenizer: Any) -> tuple[int, ...]:
+    eos = getattr(base.generation_config, "eos_token_id", None)
+    ids = set(eos if isinstance(eos, list) else [eos]) | {tokenizer.eos_token_id}
+    return tuple(sorted(int(i) for i in ids if i is not None))
+
+
+def _takes_system(tokenizer: Any) -> bool:
+    from jinja2.exceptions import TemplateError
+
+    probe = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+    try:
+        tokenizer.apply_chat_template(probe, tokenize=False)
+    except TemplateError:
+        return False
+    return True
+
+
+def _merged(messages: Sequence[Message], *, keep: bool) -> Sequence[Message]:
+    """Fold the system message into the user's for templates that refuse a system role."""
+    if keep or messages[0].role != "system":
+        return messages
+    first, second, *rest = messages
+    return (Message(second.role, f"{first.content}\n\n{second.content}"), *rest)
+
+
+def _check_attention(config: Any, name: str) -> None:
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds - {"full_attention", "sliding_attention"}:
+        raise ConfigError(f"model {name!r} has layers of kind {sorted(kinds)}; the hf engine supports attention layers only")
