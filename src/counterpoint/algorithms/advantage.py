@@ -22,7 +22,7 @@ def group_mean(rewards: Float[np.ndarray, " G"]) -> Float[np.ndarray, " G"]:
 
 
 def leave_one_out(rewards: Float[np.ndarray, " G"]) -> Float[np.ndarray, " G"]:
-    """b_i = (1/(G-1)) sum_{j != i} r_j  (RLOO, arXiv 2402.14740, eq. 3). Needs two siblings."""
+    """b_i = (1/(G-1)) sum_{j != i} r_j  (RLOO, arXiv 2402.14740). Needs two siblings."""
     if len(rewards) < 2:
         raise ValueError(f"leave_one_out needs a group of at least 2, got {len(rewards)}")
     return np.asarray((rewards.sum() - rewards) / (len(rewards) - 1))
@@ -53,7 +53,7 @@ def zero_signal(rewards: Float[np.ndarray, "Q G"], *, min_std: float) -> Bool[np
 
 
 def batch_standardise(advantages: Float[np.ndarray, " B"], *, epsilon: float = 1e-8) -> Float[np.ndarray, " B"]:
-    """(A - mean) / (std + epsilon) over the whole batch (REINFORCE++, arXiv 2501.03262, eq. 7)."""
+    """(A - mean) / (std + epsilon) over the whole batch (REINFORCE++, arXiv 2501.03262)."""
     return np.asarray((advantages - advantages.mean()) / (advantages.std() + epsilon))
 
 

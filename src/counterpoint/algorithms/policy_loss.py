@@ -87,7 +87,7 @@ def grpo(
     r_it = pi(y_it) / pi_old(y_it)
     loss = -(1/denominator) sum_i (1/|y_i|) sum_t min( r_it A_i, clip(r_it, 1 - clip_low, 1 + clip_high) A_i )
 
-    `dual_clip` c (arXiv 1912.09729, eq. 5) bounds rows with A < 0 from below by c A. The clamp acts on each token.
+    `dual_clip` c (arXiv 1912.09729) bounds rows with A < 0 from below by c A. The clamp acts on each token.
     """
     ratio, difference = _token_ratio(logp, old_logp, mask, log_ratio_clamp)
     surrogate, clipped = _clipped_surrogate(ratio, advantage[:, None].expand_as(ratio), clip_low, clip_high)
@@ -167,6 +167,11 @@ def kl(
     """
     d = _masked_difference(ref_logp, logp, mask)
     return _sequence_means(torch.expm1(d) - d, mask).sum() / denominator
+
+
+def contributing(mask: Bool[Tensor, "B T"]) -> int:
+    """Rows with at least one token: what `denominator` counts, over the whole batch. Dropped rows must not dilute it."""
+    return int(mask.any(-1).sum())
 
 
 def _masked_difference(a: Tensor, b: Tensor, mask: Tensor) -> Tensor:

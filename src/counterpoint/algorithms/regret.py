@@ -5,6 +5,7 @@ Notation: v values, p strategy, r instantaneous regret, R cumulative regret, all
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -70,8 +71,8 @@ def discounted_update(
 
 
 def _shrink(t: int, power: float) -> float:
-    """t^power / (t^power + 1), written to stay finite for large powers of either sign."""
-    return float(1.0 / (1.0 + float(t) ** -power))
+    """t^power / (t^power + 1) = sigmoid(power log t), finite for large powers of either sign."""
+    return 1.0 / (1.0 + math.exp(-min(max(power * math.log(t), -700.0), 700.0)))
 
 
 def uniform_weight(t: int) -> float:
