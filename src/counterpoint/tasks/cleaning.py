@@ -25,6 +25,6 @@ def clean(text: str) -> str:
 
 
 def spoken(reply: str) -> str:
-    """The cleaned tail of a reply without its thinking: what follows the last </think> and stands before an open <think>."""
-    said = reply[-TAIL:] if "</think>" not in reply else reply[reply.rindex("</think>") + len("</think>") :][-TAIL:]
-    return clean(said.partition("<think>")[0])
+    """The cleaned tail of a reply without its thinking: after the last </think>, before a <think> that never closes."""
+    said = reply.rpartition("</think>")[2]
+    return clean(said.partition("<think>")[0][-TAIL:])

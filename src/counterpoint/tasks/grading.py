@@ -1,7 +1,7 @@
 """The one place where replies become answers and verdicts: right, wrong, unreadable or error, nothing else.
 
-`number`, `choice` and `text` are compared exactly, in this process. `math` is compared exactly where that needs no algebra,
-else by math-verify (gold first) in a worker process that is killed and replaced at its deadline.
+`number`, `choice` and `text` are compared exactly, in this process. `math` is compared exactly where that needs no
+algebra, else by math-verify (gold first) in a worker process that is killed and replaced at its deadline.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Literal
 
 from counterpoint.records import Kind, Task
-from counterpoint.tasks import latex
+from counterpoint.tasks import certainty, latex
 from counterpoint.tasks.cleaning import LONGEST
 from counterpoint.tasks.numbers import literal, read_number
 from counterpoint.tasks.reading import Mode, extract
@@ -90,7 +90,7 @@ class _NotDecidedError(Exception):
 @lru_cache(maxsize=65_536)
 def _decided(answer: str, gold: str, deadline: float) -> Outcome:
     tidy_answer, tidy_gold = latex.tidy(answer[: 4 * LONGEST]), latex.tidy(gold[: 4 * LONGEST])
-    known = latex.certain(tidy_answer, tidy_gold)
+    known = certainty.certain(tidy_answer, tidy_gold)
     if known is not None:
         return "right" if known else "wrong"
     reply = WORKER.ask({"op": "math", "gold": tidy_gold, "answer": tidy_answer}, deadline=deadline)

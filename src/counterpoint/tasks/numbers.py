@@ -15,7 +15,7 @@ _LITERAL = re.compile(
     rf"(?:(?P<whole>[0-9]+)\s+(?P<over>[0-9]+)\s?/\s?(?P<under>[0-9]+)|(?P<top>{_PLAIN})(?:\s?/\s?(?P<bottom>{_PLAIN}))?)"
     r"(?![0-9]|[.,:/][0-9])"
 )
-_SCALE = {"hundred": 100, "thousand": 1_000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+SCALE = {"hundred": 100, "thousand": 1_000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _SCALED = re.compile(r"\s{0,2}(hundred|thousand|million|billion|trillion)\b", re.IGNORECASE)
 _GOES_ON = re.compile(r"\s*(?:[-+*/×÷·^,;:~±xX]+|to|or|and|through)?\s*[$€£(]*\s*[-+]?\.?[0-9]|\s*[\^²³]|[kK]\b")
 _SEVERAL = re.compile(r"\b(?:or|and|either|between)\b|[;±]", re.IGNORECASE)
@@ -98,7 +98,7 @@ def _side(side: str) -> Fraction | None:
     value, after = _value(found), text[found.end() :]
     scaled = _SCALED.match(after)
     if value is not None and scaled:
-        return value * _SCALE[scaled[1].lower()]
+        return value * SCALE[scaled[1].lower()]
     return None if _GOES_ON.match(after) else value
 
 

@@ -57,7 +57,7 @@ def extract(kind: Kind, reply: str, *, mode: Mode = "strict") -> str | None:
 
 
 def boxes(text: str) -> list[Box]:
-    """Every outermost \\boxed{...} of `text`, in order, in one pass; one that never closes counts as a box without content."""
+    """Every outermost \\boxed{...} of `text`, in order, in one pass; one that never closes has no content."""
     first = text.find("\\boxed")
     first = text.find("\\fbox") if first < 0 else first
     if first < 0:

@@ -10,7 +10,7 @@ from counterpoint.tasks.cleaning import spoken
 Verdict = Literal["right", "wrong"]
 
 _WORD = r"(?P<word>right|wrong|correct|incorrect)"
-_LABEL = re.compile(rf"(?:final\s{{1,3}})?verdict[\s*_`:=\"'([<-]{{1,8}}(?P<rest>[^\n]{{0,200}})", re.IGNORECASE)
+_LABEL = re.compile(r"(?:final\s{1,3})?verdict[\s*_`:=\"'([<-]{1,8}(?P<rest>[^\n]{0,200})", re.IGNORECASE)
 _LEADING = re.compile(
     rf"[\s*_`\"'(\[<>#]{{0,9}}(?:[0-9]{{1,2}}[.)]\s{{0,3}})?[*_`\"'(\[<]{{0,5}}{_WORD}(?![A-Za-z])", re.IGNORECASE
 )
@@ -25,7 +25,7 @@ _SENTENCE = re.compile(
 
 
 def verdict(reply: str) -> Verdict | None:
-    """The verdict of a reply: the last "Verdict: X" line; else X opening the first or closing the last line; else what its sentences say.
+    """The verdict of a reply: the last "Verdict: X"; else X opening its first or last line; else what its sentences say.
 
     X is RIGHT, CORRECT, WRONG or INCORRECT in any case. A line that says both, or two lines that disagree, say neither.
     """

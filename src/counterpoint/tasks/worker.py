@@ -1,6 +1,6 @@
 """A worker process with a deadline: computations that may never end, made safe to ask for from any thread.
 
-A plain subprocess on pipes, so it works in threads, in daemonic processes and in Ray actors, without signals in the parent.
+A plain subprocess on pipes: it works in threads, in daemonic processes and in Ray actors; no signals in the parent.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ class Worker:
     """One worker process: started at the first request, killed at a deadline, replaced at once."""
 
     def __init__(self) -> None:
-        self._forget()
         self.counts = WorkerCounts()
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_ready = False
 
     def ask(self, request: Mapping[str, str | int], *, deadline: float) -> Reply:
         """The worker's answer, or "error" when it raised, crashed or did not answer within `deadline` seconds."""
@@ -79,15 +81,15 @@ class Worker:
             return
         process.kill()
         process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
+        _close_pipes(process)
 
-    def _forget(self) -> None:
-        """In a forked child: the parent's worker, and the lock another thread may have held, are not ours."""
+    def forget(self) -> None:
+        """In a forked child: leave the parent's worker alone, and the lock that another thread may have held."""
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._is_ready = False
+        process, self._process, self._is_ready = self._process, None, False
+        if process is not None:
+            process.returncode = 0  # not ours to wait for
+            _close_pipes(process)
 
 
 def _start() -> subprocess.Popen[bytes]:
@@ -99,6 +101,12 @@ def _start() -> subprocess.Popen[bytes]:
         bufsize=0,
         start_new_session=True,  # Ctrl-C is for the parent
     )
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
 
 
 def _talk(process: subprocess.Popen[bytes], line: bytes, deadline: float) -> str | None:
@@ -126,4 +134,4 @@ def _talk(process: subprocess.Popen[bytes], line: bytes, deadline: float) -> str
 WORKER = Worker()
 atexit.register(WORKER.close)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=WORKER._forget)
+    os.register_at_fork(after_in_child=WORKER.forget)

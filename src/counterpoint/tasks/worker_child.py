@@ -1,7 +1,8 @@
 """The grading worker's own program: reads one JSON request a line, answers "right", "wrong" or "error" a line.
 
-Run as a file by worker.py, in a process of its own, and imports nothing of counterpoint. Whatever goes wrong here is an
-outcome, not an exception; a request that outlives its deadline is killed from outside, or by the alarm should the parent be gone.
+Run as a file by worker.py, in a process of its own; imports nothing of counterpoint. Whatever goes wrong here is an
+outcome, not an exception. A request that outlives its deadline is killed from outside, or by the alarm should the
+parent be gone.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 from functools import lru_cache
 from typing import Any
 
-MEMORY = 4 << 30  # bytes of address space: a pathological expression ends in MemoryError, not in swapping
+MEMORY = 2 << 30  # bytes of address space: a pathological expression ends in MemoryError, not in swapping
 
 
 def main() -> None:
@@ -42,9 +43,7 @@ def _serve(request: dict[str, Any]) -> str:
         if request["op"] == "math":
             right = _math_equal(request["gold"], request["answer"])
         else:
-            right = _gym_right(
-                request["name"], request["options"], request["index"], request["question"], request["answer"]
-            )
+            right = _gym_right(request)
     except Exception:  # the one broad except: on arbitrary text sympy raises nearly every type, and that is data
         return "error"
     finally:
@@ -71,7 +70,9 @@ def _parsed(latex: str) -> Any:
 def _math_equal(gold: str, answer: str) -> bool:
     from math_verify import verify
 
-    return verify(_parsed(gold), _parsed(answer), float_rounding=10, timeout_seconds=None, raise_on_error=True)
+    gold_parsed, parsed = _parsed(gold), _parsed(answer)
+    right: bool = verify(gold_parsed, parsed, float_rounding=10, timeout_seconds=None, raise_on_error=True)
+    return right
 
 
 @lru_cache(maxsize=8)
@@ -81,13 +82,13 @@ def _gym(name: str, options: str) -> Any:
     return reasoning_gym.create_dataset(name, **json.loads(options))
 
 
-def _gym_right(name: str, options: str, index: int, question: str, answer: str) -> bool:
+def _gym_right(request: dict[str, Any]) -> bool:
     """Score with the set's own scorer, on the entry drawn again from its seed."""
-    dataset = _gym(name, options)
-    entry = dataset[index]
-    if entry["question"] != question:
+    dataset = _gym(request["name"], request["options"])
+    entry = dataset[request["index"]]
+    if entry["question"] != request["question"]:
         raise ValueError("the installed reasoning-gym draws another question here")
-    return float(dataset.score_answer(answer, entry)) >= 1.0
+    return float(dataset.score_answer(request["answer"], entry)) >= 1.0
 
 
 if __name__ == "__main__":
