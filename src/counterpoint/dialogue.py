@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
@@ -74,6 +74,11 @@ class Method(BaseModel):
         """How many candidates a trained request samples in training."""
         return 1
 
+    @property
+    def requests(self) -> int:
+        """At most how many requests one dialogue makes."""
+        return 1
+
     @abstractmethod
     def play(self, task: Task, seat: Seat) -> Play:
         """One dialogue."""
@@ -82,9 +87,13 @@ class Method(BaseModel):
         """Counterfactual dialogues that credit needs beside this one."""
         return []
 
-    def credit(self, episode: Episode, forks: Sequence[Episode], history: Mapping[str, float]) -> Credit:
+    def credit(self, episode: Episode, forks: Sequence[Episode], history: Mapping[str, Any]) -> Credit:
         """Samples and action values of one dialogue and its forks; `history` holds the run's global statistics."""
         return Credit()
+
+    def remember(self, history: Mapping[str, Any], streams: Mapping[str, list[float]]) -> dict[str, Any]:
+        """The global history after a step whose credits left `streams`; JSON-able, saved in every checkpoint."""
+        return dict(history)
 
     def controllers(self, agents: Sequence[str]) -> dict[str, Controller]:
         """Fresh controllers by name."""

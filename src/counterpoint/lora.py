@@ -15,17 +15,15 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from counterpoint.errors import ConfigError, ResumeError
 from counterpoint.rng import fold
+from counterpoint.settings import Settings
 
 
-class LoraSettings(BaseModel):
+class LoraSettings(Settings):
     """The shape of every adapter."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     r: int = 8
     """Rank of each adapter."""
@@ -113,7 +111,9 @@ class Adapters:
         if self._mask is None:
             return None
         if x.shape[0] != self._mask.shape[0]:
-            raise ConfigError("this model regroups rows inside a layer (a mixture of experts?); name lora.targets outside it")
+            raise ConfigError(
+                "this model regroups rows inside a layer (a mixture of experts?); name lora.targets outside it"
+            )
         a, b = self._stack(self.layers[index]) if self._live else self._stacks[index]
         hidden = (x.to(a.dtype) @ a.T) * self._mask
         return (hidden @ b.T).to(x.dtype)

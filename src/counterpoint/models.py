@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict
+from torch import Tensor
 
 from counterpoint.errors import ConfigError
 from counterpoint.lora import Adapters, LoraSettings
 from counterpoint.records import Message
+from counterpoint.settings import Settings
 
 BUNDLED = "tiny"
 
 
-class ModelSettings(BaseModel):
+class ModelSettings(Settings):
     """Which base model, and how it is loaded."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
 
     name: str = BUNDLED
     """"tiny" (bundled), a hub name, or a path to a folder or a .gguf file."""
@@ -55,10 +54,22 @@ class Model:
         self.eos = _eos_ids(base, self.tokenizer)
         self.system_role = _takes_system(self.tokenizer) if settings.chat_template == "auto" else True
         _check_attention(base.config, settings.name)
+        self.plain_head = _plain_head(base)
 
     @property
     def vocab_size(self) -> int:
         return int(self.base.get_output_embeddings().weight.shape[0])
+
+    def hidden(self, ids: Tensor, positions: Tensor, attention: Tensor) -> Tensor:
+        """What `head` turns into logits: the backbone's output [B, L, H], or the logits themselves where a model scales
+        or caps them. `attention` [B, 1, L, L] is True where a query may look."""
+        call = self.base.base_model if self.plain_head else self.base
+        out = call(input_ids=ids, position_ids=positions, attention_mask=attention, use_cache=False)
+        return out.last_hidden_state if self.plain_head else out.logits  # type: ignore[no-any-return]
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits [M, V] of picked hidden states [M, H]."""
+        return self.base.get_output_embeddings()(hidden) if self.plain_head else hidden  # type: ignore[no-any-return]
 
     def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Prompt ids of a chat, generation prompt included."""
@@ -110,7 +121,9 @@ def _load(settings: ModelSettings, dtype: torch.dtype) -> tuple[Any, Any]:
             reason = str(error).strip().splitlines()[0]
             raise ConfigError(f"cannot load model {settings.name!r}: {reason}") from error
     if settings.chat_template == "auto" and tokenizer.chat_template is None:
-        raise ConfigError(f"model {settings.name!r} has no chat template; set model.chat_template=plain for a base model")
+        raise ConfigError(
+            f"model {settings.name!r} has no chat template; set model.chat_template=plain for a base model"
+        )
     return base, tokenizer
 
 
@@ -142,6 +155,14 @@ def _takes_system(tokenizer: Any) -> bool:
     return True
 
 
+@torch.no_grad()
+def _plain_head(base: Any) -> bool:
+    """Whether logits are just the output layer over the backbone (no soft cap, no scale), tried on two tokens."""
+    ids = torch.zeros(1, 2, dtype=torch.long, device=base.device)
+    logits = base.get_output_embeddings()(base.base_model(input_ids=ids, use_cache=False).last_hidden_state)
+    return bool(torch.equal(logits, base(input_ids=ids, use_cache=False).logits))
+
+
 def _merged(messages: Sequence[Message], *, keep: bool) -> Sequence[Message]:
     """Fold the system message into the user's for templates that refuse a system role."""
     if keep or messages[0].role != "system":
@@ -153,4 +174,6 @@ def _merged(messages: Sequence[Message], *, keep: bool) -> Sequence[Message]:
 def _check_attention(config: Any, name: str) -> None:
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if kinds - {"full_attention", "sliding_attention"}:
-        raise ConfigError(f"model {name!r} has layers of kind {sorted(kinds)}; the hf engine supports attention layers only")
+        raise ConfigError(
+            f"model {name!r} has layers of kind {sorted(kinds)}; the hf engine supports attention layers only"
+        )

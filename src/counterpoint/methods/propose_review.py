@@ -150,6 +150,10 @@ class ProposeReview(Method):
     def siblings(self) -> int:
         return self.candidates
 
+    @property
+    def requests(self) -> int:
+        return self.rounds
+
     def hook(self, agent: str, name: str) -> Any:
         """The function in force for one agent."""
         return load_hook(getattr(self.agent_hooks.get(agent, self.hooks), name))
@@ -191,7 +195,9 @@ class ProposeReview(Method):
     def _messages(self, task: Task, agent: str, stage: Stage, board: _Board) -> Any:
         if board.text is None:
             return self.hook(agent, "solve")(task)
-        recent = board.history[len(board.history) - self.history :] if self.history < len(board.history) else board.history
+        recent = (
+            board.history[len(board.history) - self.history :] if self.history < len(board.history) else board.history
+        )
         if stage == "review":
             return self.hook(agent, "review")(task, board.text, recent)
         return self.hook(agent, "revise")(task, board.text, board.votes, recent)
@@ -227,7 +233,7 @@ class ProposeReview(Method):
                 made.append(Fork(episode.id, i, action=SPEAK, stop_after=1, n=self.candidates))
         return made
 
-    def credit(self, episode: Episode, forks: Sequence[Episode], history: Mapping[str, float]) -> Credit:
+    def credit(self, episode: Episode, forks: Sequence[Episode], history: Mapping[str, Any]) -> Credit:
         credit = Credit()
         groups = _by_group(episode.turns)
         by_decision = {fork.fork.at: fork for fork in forks if fork.fork is not None}

@@ -1,0 +1,152 @@
+"""The command line. A user's mistake ends in one line and exit code 2; a traceback is a bug."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from counterpoint.errors import ConfigError, CounterpointError
+
+if TYPE_CHECKING:
+    from counterpoint.config import Config
+
+app = typer.Typer(
+    help="Cooperative reasoning by several LLMs, learned with reinforcement.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Words = Annotated[list[str] | None, typer.Argument(help="[CONFIG] [key=value ...], for example method.rounds=3")]
+Out = Annotated[Path | None, typer.Option("--out", help="Run directory; runs/CONFIG-seedSEED when not given.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Warnings only.")]
+
+
+@app.command()
+def train(
+    words: Words = None,
+    out: Out = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out where it stopped.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the settings, print them and their cost, stop.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a team. Without CONFIG: the bundled model on the bundled tasks."""
+    from counterpoint.config import load_config
+
+    source, overrides = _split(words)
+    config = load_config(source, overrides)
+    if dry_run:
+        _dry_run(config)
+        return
+    from counterpoint.progress import Progress
+    from counterpoint.tables import before_after
+    from counterpoint.train import train as run
+
+    folder = out or _default_out(source, config)
+    summary = run(config, folder, resume=resume, progress=Progress(quiet=quiet))
+    _console().print(before_after(summary))
+    _console().print(f"run directory: {folder}", markup=False)
+
+
+@app.command()
+def evaluate(
+    target: Annotated[str, typer.Argument(metavar="RUN_OR_CONFIG", help="A run directory or a config.")],
+    words: Words = None,
+    out: Out = None,
+    quiet: Quiet = False,
+) -> None:
+    """Measure a trained run (its newest checkpoint), or an untrained config."""
+    from counterpoint.progress import Progress
+    from counterpoint.tables import measures
+    from counterpoint.train import evaluate_only
+
+    _, overrides = _split(words, source_allowed=False)
+    summary, folder = evaluate_only(target, overrides, out, Progress(quiet=quiet))
+    _console().print(measures(summary["eval"]))
+    _console().print(f"written to: {folder}", markup=False)
+
+
+@app.command()
+def show(
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")],
+    episode: Annotated[str, typer.Argument(help="An episode id, or the end of one.")],
+) -> None:
+    """Print one dialogue: who said what, what was decided, and what it was worth."""
+    from counterpoint.show import show_episode
+
+    show_episode(run, episode, console=_console())
+
+
+@app.command()
+def grade(
+    file: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help="Lines with reply, gold, kind.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where outcomes go; FILE.graded.jsonl when not given.")
+    ] = None,
+    flexible: Annotated[
+        bool, typer.Option("--flexible", help="Also read a last number without the answer format.")
+    ] = False,
+) -> None:
+    """Grade replies of your own against gold answers."""
+    from counterpoint.tasks.grade_file import grade_file, table
+
+    counts = grade_file(file, out, "flexible" if flexible else "strict")
+    _console().print(table(counts))
+
+
+@app.command(name="list")
+def list_(what: Annotated[str, typer.Argument(help="methods, tasks, engines, controllers or configs.")]) -> None:
+    """List what a config can name."""
+    from counterpoint.tables import catalogue
+
+    for name, text in catalogue(what):
+        _console().print(f"{name:<22} {text}", markup=False, highlight=False)
+
+
+def main() -> None:
+    """Entry point: exit 0 done, 2 bad settings or input, 1 a bug."""
+    try:
+        app(standalone_mode=True)
+    except CounterpointError as error:
+        print(f"counterpoint: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("counterpoint: stopped; what is written can be continued with --resume", file=sys.stderr)
+        sys.exit(130)
+
+
+def _split(words: list[str] | None, *, source_allowed: bool = True) -> tuple[str | None, list[str]]:
+    """[CONFIG] [key=value ...] apart."""
+    words = list(words or [])
+    source = words.pop(0) if source_allowed and words and "=" not in words[0] else None
+    for word in words:
+        if "=" not in word:
+            raise ConfigError(f"{word!r} is neither a config (which comes first) nor key=value")
+    return source, words
+
+
+def _default_out(source: str | None, config: Config) -> Path:
+    return Path("runs") / f"{Path(source).stem if source else 'tiny'}-seed{config.seed}"
+
+
+def _dry_run(config: Config) -> None:
+    from counterpoint.tables import cost_estimate
+
+    print(config.to_yaml(), end="")
+    _console().print(cost_estimate(config), markup=False, highlight=False)
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(soft_wrap=True) if not sys.stdout.isatty() else Console()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""A frozen method and engine on a task set: episodes on disk, and the measures of the summary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from counterpoint.algorithms.stats import wilson
+from counterpoint.controllers import Controller, FrozenController, greedy
+from counterpoint.dialogue import Method
+from counterpoint.engines.base import Engine
+from counterpoint.play import Job, play
+from counterpoint.records import Episode, Sampling, Task
+from counterpoint.store import Store, read_episodes
+from counterpoint.tasks.grading import grade
+
+CHUNK = 512  # dialogues between two points at which an evaluation can be resumed
+
+
+@dataclass(frozen=True, slots=True)
+class Player:
+    """Everything that is fixed while a team is measured."""
+
+    method: Method
+    agents: tuple[str, ...]
+    engine: Engine
+    controllers: Mapping[str, Controller]
+    sampling: Sampling
+    seed: int
+    width: int
+
+
+class GreedyController:
+    """Plays the most probable action of another controller."""
+
+    def __init__(self, inner: Controller) -> None:
+        self.inner = inner
+
+    def probs(self, state: str) -> np.ndarray:
+        probs = self.inner.probs(state)
+        one_hot = np.zeros_like(probs)
+        one_hot[greedy(probs)] = 1.0
+        return one_hot
+
+
+def frozen_controllers(controllers: Mapping[str, Controller], strategy: str) -> dict[str, Any]:
+    """The average strategies, sampled or greedy."""
+    averages = {name: controller.average() for name, controller in controllers.items()}
+    return averages if strategy == "sampled" else {name: GreedyController(c) for name, c in averages.items()}
+
+
+def unseen_counts(controllers: Mapping[str, Any]) -> dict[str, int]:
+    """How often evaluation met states that training never saw, by controller and state."""
+    found: dict[str, int] = {}
+    for name, controller in controllers.items():
+        inner = controller.inner if isinstance(controller, GreedyController) else controller
+        if isinstance(inner, FrozenController):
+            found |= {f"{name} {state}": count for state, count in sorted(inner.unseen_counts.items())}
+    return found
+
+
+def evaluate_set(
+    player: Player,
+    name: str,
+    tasks: Sequence[Task],
+    *,
+    store: Store,
+    phase: str,
+    tick: Callable[[int], None] = lambda _: None,
+) -> list[Episode]:
+    """Play every task once and keep the episodes in PHASE/NAME.jsonl; chunks already on disk are not played again."""
+    path = store.eval_file(phase, name)
+    done = _whole_chunks(path, len(tasks))
+    tick(len(done))
+    episodes = list(done)
+    for start in range(len(done), len(tasks), CHUNK):
+        jobs = [Job(f"{phase}/{task.id}", task) for task in tasks[start : start + CHUNK]]
+        played = play(
+            player.method,
+            jobs,
+            agents=player.agents,
+            engine=player.engine,
+            controllers=player.controllers,
+            sampling=player.sampling,
+            seed=player.seed,
+            width=player.width,
+        )
+        for episode in store.append_episodes(path, played):
+            episodes.append(episode)
+            tick(1)
+    return episodes
+
+
+def _whole_chunks(path: Path, total: int) -> list[Episode]:
+    """What earlier chunks left on disk; a chunk that was cut short is dropped and played again."""
+    if not path.exists():
+        return []
+    episodes = read_episodes(path)
+    keep = len(episodes) if len(episodes) >= total else len(episodes) // CHUNK * CHUNK
+    lines = path.read_bytes().splitlines(keepends=True)[:keep]
+    path.write_bytes(b"".join(lines))
+    return episodes[:keep]
+
+
+def measure(method: Method, episodes: Sequence[Episode]) -> dict[str, Any]:
+    """Accuracy with its interval, cost, and what changed between the first answer and the last.
+
+    correction = P(final right | first wrong), preservation = P(final right | first right), harm = 1 - preservation;
+    None where there is no such problem. Unreadable and truncated are shares of problems and of replies.
+    """
+    outcomes = [grade(e.task, e.answer) for e in episodes]
+    final = np.array([o == "right" for o in outcomes], dtype=bool)
+    first = np.array([grade(e.task, method.first_answer(e)) == "right" for e in episodes], dtype=bool)
+    turns = [t for e in episodes for t in e.turns]
+    n = len(episodes)
+    prompt = sum(len(t.completion.prompt_ids) for t in turns)
+    completion = sum(len(t.completion.token_ids) for t in turns)
+    preservation = _share(final[first])
+    return {
+        "n": n,
+        "accuracy": float(final.mean()),
+        "ci95": list(wilson(int(final.sum()), n)),
+        "initial_accuracy": float(first.mean()),
+        "tokens_per_problem": (prompt + completion) / n,
+        "prompt_tokens_per_problem": prompt / n,
+        "completion_tokens_per_problem": completion / n,
+        "calls_per_problem": len(turns) / n,
+        "correction": _share(final[~first]),
+        "preservation": preservation,
+        "harm": None if preservation is None else 1 - preservation,
+        "changed": float(np.mean([_changed(method, e) for e in episodes])),
+        "unreadable": outcomes.count("unreadable") / n,
+        "errors": outcomes.count("error") / n,
+        "truncated": sum(t.completion.finish == "length" for t in turns) / max(1, len(turns)),
+    }
+
+
+def _share(values: np.ndarray) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _changed(method: Method, episode: Episode) -> bool:
+    """Whether anything after the first turn changed the answer."""
+    return method.first_answer(episode) != episode.answer

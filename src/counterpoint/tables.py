@@ -1,0 +1,98 @@
+"""Tables for the terminal: before and after, measures, what a config can name, what it will cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from counterpoint.errors import ConfigError
+
+if TYPE_CHECKING:
+    from counterpoint.config import Config
+
+COLUMNS = (
+    "n", "accuracy", "95 %", "first", "tokens", "calls", "correction", "preservation", "harm", "unreadable", "truncated",
+)  # fmt: skip
+
+
+def _cells(m: Mapping[str, Any]) -> list[str]:
+    def share(name: str) -> str:
+        return "-" if m[name] is None else f"{m[name]:.3f}"
+
+    low, high = m["ci95"]
+    return [
+        str(m["n"]), share("accuracy"), f"{low:.3f}-{high:.3f}", share("initial_accuracy"), f"{m['tokens_per_problem']:.0f}",
+        f"{m['calls_per_problem']:.2f}", share("correction"), share("preservation"), share("harm"), share("unreadable"),
+        share("truncated"),
+    ]  # fmt: skip
+
+
+def measures(sets: Mapping[str, Mapping[str, Any]]) -> Table:
+    """One row a task set."""
+    table = Table("task set", *COLUMNS)
+    for name, m in sets.items():
+        table.add_row(name, *_cells(m))
+    return table
+
+
+def before_after(summary: Mapping[str, Any]) -> Table:
+    """Untrained, trained, and trained under the other strategy, a task set at a time."""
+    table = Table("task set", "team", *COLUMNS)
+    phases = [("untrained", "untrained"), ("eval", "trained")]
+    phases += [(key, f"trained, {key[5:]}") for key in summary if key.startswith("eval_")]
+    for name in summary["eval"]:
+        for key, label in phases:
+            if name in summary.get(key, {}):
+                table.add_row(name, label, *_cells(summary[key][name]))
+    return table
+
+
+def catalogue(what: str) -> list[tuple[str, str]]:
+    """(name, one line) of everything of a kind."""
+    from counterpoint.controllers import controllers
+    from counterpoint.methods import methods
+
+    if what == "methods":
+        return [(name, _first_line(_module_doc(m))) for name, m in methods().items()]
+    if what == "controllers":
+        return [(name, _first_line(c.__doc__)) for name, c in controllers().items()]
+    if what == "engines":
+        return [("hf", "transformers in this process"), ("scripted", "the public fake, for tests and examples")]
+    if what == "configs":
+        from counterpoint.settings import packaged_configs
+
+        return [(name, _comment(path)) for name, path in packaged_configs().items()]
+    if what == "tasks":
+        from counterpoint.tasks.registry import known_sets
+
+        return known_sets()
+    raise ConfigError(f"cannot list {what!r}; choose methods, tasks, engines, controllers or configs")
+
+
+def _module_doc(thing: Any) -> str | None:
+    import sys
+
+    return sys.modules[thing.__module__].__doc__
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().splitlines()[0]
+
+
+def _comment(path: Any) -> str:
+    first = path.read_text(encoding="utf-8").splitlines()[0]
+    return str(first.removeprefix("#").strip()) if first.startswith("#") else ""
+
+
+def cost_estimate(config: Config) -> str:
+    """Upper bounds from the settings alone: replies and new tokens of training, if every agent always speaks."""
+    requests = config.method.requests
+    dialogues = config.steps * config.dialogues
+    replies = dialogues * requests * config.method.siblings
+    tokens = replies * config.sampling.max_new_tokens
+    return (
+        f"dry run: {config.steps} steps x {config.dialogues} dialogues; at most {requests} utterances a dialogue x "
+        f"{config.method.siblings} candidates = {replies:,} replies and {tokens:,} new tokens, counterfactual forks apart"
+    )
