@@ -117,7 +117,7 @@ def test_bounds_as_numbers():
 
 
 def test_c6_sampled_values():
-    """C6: with single samples for values, realised and expected regret differ by less than Azuma's slack (1 - delta)."""
+    """C6: with single samples for values, realised and expected regret differ by less than Azuma's slack."""
     rng, steps, misses = np.random.default_rng(1), 200, 0
     for _ in range(100):
         cumulative, expected = np.zeros(2), np.zeros(2)
@@ -207,13 +207,25 @@ def test_strategies_are_distributions_at_any_magnitude(cumulative):
 
 
 def test_variants_follow_a_switch():
-    """The better action changes at T/2 of 1 000 steps (gap 2): the average after the switch moves late under RM (never
-    within the run), soon under RM+ and discounted regret."""
-    shares = {}
+    """The better action changes at T/2 of 1 000 steps: RM must first unwind its regret, the others need not.
+
+    External regret stays within the bound for RM and RM+; tracking regret tells them apart.
+    """
+    values = np.vstack([np.tile([1.0, -1.0], (500, 1)), np.tile([-1.0, 1.0], (500, 1))])
+    after, tracking = {}, {}
     for rule in UPDATES:
-        values = np.vstack([np.tile([1.0, -1.0], (500, 1)), np.tile([-1.0, 1.0], (500, 1))])
         strategies = np.array([probs for _, probs, _, _ in play(values, rule)])
-        shares[rule] = strategies[500:, 1].mean()
-    assert shares["rm"] < 0.02
-    assert shares["rm_plus"] > 0.75
-    assert shares["discounted"] > shares["rm"]
+        after[rule] = strategies[500:, 1].mean()
+        tracking[rule] = rm.tracking_regret(values, strategies)
+        assert rm.external_regret(values, strategies) <= rm.regret_bound(gap=2, updates=1000)
+    assert after["rm"] < 0.02
+    assert after["rm_plus"] > 0.9
+    assert after["discounted"] > 0.9
+    assert tracking["rm"] > 900 > 100 > max(tracking["rm_plus"], tracking["discounted"])
+
+
+def test_regret_of_a_stream_by_hand():
+    # v = (1, -1), (-1, 1), (1, -1), always uniform (value 0): best fixed action 1 - 1 + 1 = 1; best of each step 3
+    values = np.array([[1.0, -1.0], [-1.0, 1.0], [1.0, -1.0]])
+    assert rm.external_regret(values, np.full((3, 2), 0.5)) == 1
+    assert rm.tracking_regret(values, np.full((3, 2), 0.5)) == 3

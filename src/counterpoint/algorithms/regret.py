@@ -108,6 +108,16 @@ def average_strategy(
     return np.full(len(strategy_sum), 1.0 / len(strategy_sum)) if default is None else default.copy()
 
 
+def external_regret(values: Float[np.ndarray, "T A"], strategies: Float[np.ndarray, "T A"]) -> float:
+    """max_a sum_t [ v_t(a) - <p_t, v_t> ]: against the best fixed action."""
+    return float(values.sum(axis=0).max() - np.sum(values * strategies))
+
+
+def tracking_regret(values: Float[np.ndarray, "T A"], strategies: Float[np.ndarray, "T A"]) -> float:
+    """sum_t [ max_a v_t(a) - <p_t, v_t> ]: against the best action of every step. No bound; it shows who follows change."""
+    return float(values.max(axis=1).sum() - np.sum(values * strategies))
+
+
 def regret_bound(*, gap: float, updates: float, actions: int = 2) -> float:
     """max_a R_T(a) <= gap sqrt((A - 1) T): total regret of RM and RM+ after T updates with gaps of at most `gap`.
 
