@@ -38,7 +38,7 @@ def certain(answer: str, gold: str) -> bool | None:
 
 
 def numeric(tidied: str) -> Fraction | None:
-    """The value of a tidied answer that is plainly one number (10,000; -\\frac{1}{2}; 1\\frac45; 5\\text{ cm}), else None."""
+    """The value of a tidied answer that is plainly one number (10,000; \\frac{1}{2}; 5\\text{ cm}), else None."""
     unit = _UNIT.search(tidied)
     if unit and _ALTERNATIVES.search(unit[1]):
         return None
@@ -52,7 +52,7 @@ def numeric(tidied: str) -> Fraction | None:
 
 
 def words(tidied: str) -> str | None:
-    """The bare words of an answer that is words only ("\\text{Evelyn}", "(C)"), case and spaces aside; else None."""
+    """The bare words of an answer of words only ("\\text{Evelyn}", "(C)"), case and spaces aside; else None."""
     text = without_text(tidied).replace(" ", "").strip("().'\"")
     return text.casefold() if text and text.isalpha() else None
 

@@ -25,7 +25,7 @@ _SENTENCE = re.compile(
 
 
 def verdict(reply: str) -> Verdict | None:
-    """The verdict of a reply: the last "Verdict: X"; else X opening its first or last line; else what its sentences say.
+    """The verdict of a reply: its last "Verdict: X"; else X opening its first or last line; else what sentences say.
 
     X is RIGHT, CORRECT, WRONG or INCORRECT in any case. A line that says both, or two lines that disagree, say neither.
     """

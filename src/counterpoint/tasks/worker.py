@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 STARTUP = 120.0  # seconds to import sympy on a busy machine; not part of any deadline
+Request = Mapping[str, str | int]
 Reply = Literal["right", "wrong", "error"]
 
 
@@ -40,12 +41,19 @@ class Worker:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._is_ready = False
+        self._prepared: set[bytes] = set()
 
-    def ask(self, request: Mapping[str, str | int], *, deadline: float) -> Reply:
-        """The worker's answer, or "error" when it raised, crashed or did not answer within `deadline` seconds."""
-        line = json.dumps({**request, "deadline": deadline}).encode() + b"\n"
+    def ask(self, request: Request, *, deadline: float, prepare: Request | None = None) -> Reply:
+        """The worker's answer, or "error" when it raised, crashed or did not answer within `deadline` seconds.
+
+        `prepare` is asked first, once a process, under the time limit of a start: imports and the like.
+        """
+        line = _line(request, deadline)
         with self._lock:
             process = self._ready_process()
+            if prepare is not None and (preparation := _line(prepare, STARTUP)) not in self._prepared:
+                self._prepared.add(preparation)
+                _talk(process, preparation, STARTUP)
             answer = _talk(process, line, deadline)
             counts = replace(self.counts, asked=self.counts.asked + 1)
             if answer in ("right", "wrong"):
@@ -77,6 +85,7 @@ class Worker:
 
     def _stop(self) -> None:
         process, self._process, self._is_ready = self._process, None, False
+        self._prepared = set()
         if process is None:
             return
         process.kill()
@@ -87,9 +96,14 @@ class Worker:
         """In a forked child: leave the parent's worker alone, and the lock that another thread may have held."""
         self._lock = threading.Lock()
         process, self._process, self._is_ready = self._process, None, False
+        self._prepared = set()
         if process is not None:
             process.returncode = 0  # not ours to wait for
             _close_pipes(process)
+
+
+def _line(request: Request, deadline: float) -> bytes:
+    return json.dumps({**request, "deadline": deadline}).encode() + b"\n"
 
 
 def _start() -> subprocess.Popen[bytes]:

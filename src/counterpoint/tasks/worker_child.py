@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -40,10 +41,7 @@ def main() -> None:
 def _serve(request: dict[str, Any]) -> str:
     _alarm(2 * request["deadline"] + 1)
     try:
-        if request["op"] == "math":
-            right = _math_equal(request["gold"], request["answer"])
-        else:
-            right = _gym_right(request)
+        right = _OPERATIONS[request["op"]](request)
     except Exception:  # the one broad except: on arbitrary text sympy raises nearly every type, and that is data
         return "error"
     finally:
@@ -67,6 +65,10 @@ def _parsed(latex: str) -> Any:
     return parse(f"\\boxed{{{latex}}}", config, parsing_timeout=None, raise_on_error=True)
 
 
+def _math_right(request: dict[str, Any]) -> bool:
+    return _math_equal(request["gold"], request["answer"])
+
+
 def _math_equal(gold: str, answer: str) -> bool:
     from math_verify import verify
 
@@ -82,6 +84,11 @@ def _gym(name: str, options: str) -> Any:
     return reasoning_gym.create_dataset(name, **json.loads(options))
 
 
+def _gym_prepare(request: dict[str, Any]) -> bool:
+    """Import and draw the set, so that no deadline pays for it."""
+    return len(_gym(request["name"], request["options"])) > 0
+
+
 def _gym_right(request: dict[str, Any]) -> bool:
     """Score with the set's own scorer, on the entry drawn again from its seed."""
     dataset = _gym(request["name"], request["options"])
@@ -90,6 +97,12 @@ def _gym_right(request: dict[str, Any]) -> bool:
         raise ValueError("the installed reasoning-gym draws another question here")
     return float(dataset.score_answer(request["answer"], entry)) >= 1.0
 
+
+_OPERATIONS: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "math": _math_right,
+    "prepare": _gym_prepare,
+    "gym": _gym_right,
+}
 
 if __name__ == "__main__":
     main()
