@@ -74,7 +74,7 @@ def _plain(found: re.Match[str]) -> Fraction | None:
 
 
 def _equal_in_base(answer: str, gold: str) -> bool:
-    """Digits in a stated base: the same digits and base; an answer may leave the base to the question, a gold may not."""
+    """Digits in a stated base: equal when digits and base are; only an answer may leave the base out."""
     a, g = _BASED.fullmatch(answer), _BASED.fullmatch(gold)
     if g is None:
         return False

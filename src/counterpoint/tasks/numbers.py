@@ -11,13 +11,16 @@ LARGEST_EXPONENT = 300  # beyond it a number is unreadable: 1e999999999 must not
 
 _PLAIN = r"(?:(?:[0-9]{1,3}(?:,[0-9]{2,3})*,[0-9]{3}|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,9}(?![0-9]))?"
 _LITERAL = re.compile(
-    rf"(?<![0-9.])(?<![0-9],)(?P<sign>[-+]?)\s{{0,2}}[$€£¥₹]?\s{{0,2}}(?P<inner>[-+]?)"
+    rf"(?<![0-9.])(?<![0-9],)(?:(?P<sign>[-+])\s{{0,2}})?(?:[$€£¥₹]\s{{0,2}}(?P<inner>[-+]?))?"
     rf"(?:(?P<whole>[0-9]+)\s+(?P<over>[0-9]+)\s?/\s?(?P<under>[0-9]+)|(?P<top>{_PLAIN})(?:\s?/\s?(?P<bottom>{_PLAIN}))?)"
     r"(?![0-9]|[.,:/][0-9])"
 )
 SCALE = {"hundred": 100, "thousand": 1_000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _SCALED = re.compile(r"\s{0,2}(hundred|thousand|million|billion|trillion)\b", re.IGNORECASE)
-_GOES_ON = re.compile(r"\s*(?:[-+*/×÷·^,;:~±xX]+|to|or|and|through)?\s*[$€£(]*\s*[-+]?\.?[0-9]|\s*[\^²³]|[kK]\b")
+_GOES_ON = re.compile(
+    r"\s*(?:[-+*/×÷·^,;:~±<>≤≥xX]+|to|or|and|through)?\s*[$€£(]*\s*[-+]?\.?[0-9]|\s*[\^²³\\√]|[kK]\b"
+    r"|\s*[A-Za-z]+,?\s+[0-9]+\s?[A-Za-z]"  # 12 hours 30 minutes
+)
 _SEVERAL = re.compile(r"\b(?:or|and|either|between)\b|[;±]", re.IGNORECASE)
 _NEGATED = re.compile(r"\b(?:not|cannot|unknown|no|none|never|less|more|least|most)\b|n't|[≠<>≤≥]", re.IGNORECASE)
 _FRAC = re.compile(
@@ -39,7 +42,7 @@ def canonical(value: Fraction) -> str:
     """The shortest plain form of a number: "18", "2.5" or "1/3"."""
     if value.denominator == 1:
         return str(value.numerator)
-    for places in range(1, 13):
+    for places in range(1, 31):
         scaled = value * 10**places
         if scaled.denominator == 1:
             digits = f"{abs(scaled.numerator):0{places + 1}d}"
@@ -53,11 +56,11 @@ def read_number(payload: str) -> Fraction | None:
     Units, currency and words around it are passed over ("20 apples in 3 boxes" is 20, the leading number); the sides
     of an equation have to agree ("18 = 9 * 2" is 18); "5 or 6", "5-6", "3:30" and "2^3" are not numbers.
     """
-    if len(payload) > LONGEST:
-        return None
     text = _plain(payload)
+    if len(text) > LONGEST:
+        return None
     numbers = [_value(found) for found in _LITERAL.finditer(text)]
-    if None in numbers or (_SEVERAL.search(text) and len(set(numbers)) > 1):
+    if None in numbers or (_SEVERAL.search(text) and len(numbers) > 1):
         return None
     sides = {value for side in re.split("=|≈", text) if (value := _side(side)) is not None}
     return sides.pop() if len(sides) == 1 else None
@@ -74,6 +77,7 @@ def last_number(text: str) -> Fraction | None:
 def _plain(payload: str) -> str:
     """`payload` without LaTeX and markdown dress, cut at the end of its first sentence and at a parenthesis."""
     text = clean(payload).replace("\\$", "$").replace("\\%", "%").replace("{,}", ",")
+    text = text.replace("\\times", "×").replace("\\cdot", "×")
     text = _THIN.sub("", _DROPPED.sub("", text))
     text = _TEXT.sub(r" \1 ", text)
     text = _FRAC.sub(lambda m: f" {m[1] or m[2]}/{m[3] or m[4]} ", text)
@@ -85,7 +89,7 @@ def _plain(payload: str) -> str:
 
 def _side(side: str) -> Fraction | None:
     """The number one side of an equation states: the leading one, or the only one behind a few plain words."""
-    text = side.strip(" \t$*.,!\"'<>)(%")
+    text = side.strip(" \t*,!\"'<>)(").rstrip("$.%")
     found = _LITERAL.match(text)
     if found is None:
         rest = list(_LITERAL.finditer(text))

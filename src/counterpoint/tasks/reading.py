@@ -26,9 +26,10 @@ _MARKER = re.compile(
 _BRACE = re.compile(r"(?P<box>\\f?box(?:ed)?\s{0,9}\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL)
 _BETWEEN = re.compile(r"[\s$.,;()\\\]\[]{0,9}(?:or|and)?[\s$()\\\]\[]{0,9}", re.IGNORECASE)
 _LETTER = re.compile(
-    r"[\s*_`$\"'\[{<(]{0,9}(?:(?:option|choice|letter|answer)\b[\s:]{0,3})?([\s*_`\[{<(]{0,3})([A-Ja-j])(?![A-Za-z0-9])"
+    r"[\s*_`$\"'\[{<(]{0,9}(?:(?i:option|choice|letter|answer)\b[\s:]{0,3})?([\s*_`\[{<(]{0,3})([A-Ja-j])(?![A-Za-z0-9])"
 )
-_ANOTHER = re.compile(r"(?:[,;/&+|]|\b(?:or|and)\b)[\s*_`$(]{0,4}(?:option|choice)?[\s(]{0,2}[A-J](?![A-Za-z0-9])")
+_ANOTHER = re.compile(r"(?:[,;/&+|]|\b(?:or|and)\b)[\s*_`$(]{0,4}(?i:option|choice)?[\s(]{0,2}[A-J](?![A-Za-z0-9])")
+_NEXT_LETTER = re.compile(r"[.)\]]{0,2}[A-J](?![A-Za-z0-9])|[\s.)]{1,3}[B-HJ](?![A-Za-z0-9'])")
 _LONE_LETTER = re.compile(r"(?<![A-Za-z0-9])(?:\(([A-J])\)|([B-HJ])(?![A-Za-z0-9'])|(A)(?![A-Za-z0-9']| [a-z]))")
 _DOLLARS = re.compile(r"(?<!\\)\$([^$]{1,1000})(?<!\\)\$")
 _OR = re.compile(r"\b(?:or|and)\b", re.IGNORECASE)
@@ -79,11 +80,12 @@ def boxes(text: str) -> list[Box]:
 
 def _strict(kind: Kind, text: str) -> str | None:
     read = _READERS[kind]
+    read_line = _math_line if kind == "math" else read
     boxed = boxes(text)
     best: tuple[int, str | None] = (-1, None)
     for marker in _last_first(text):
-        payload = _payload(text, marker.end())
-        answer = read(payload)
+        payload = _payload(text, marker.end(), block=kind == "text")
+        answer = read_line(payload)
         sure = not marker["hash"] and not marker[0].rstrip(" \t*_`:").lower().endswith("is")
         if marker["hash"] and answer is not None and not _whole(kind, payload):
             answer = None  # a heading ("#### Step 3"), not an answer
@@ -103,12 +105,14 @@ def _last_first(text: str) -> list[re.Match[str]]:
     return list(_MARKER.finditer(text))[:-9:-1]  # the last eight, the last one first
 
 
-def _payload(text: str, start: int) -> str:
-    """The rest of the line, or the next line that has something when the rest is empty."""
-    for line in text[start : start + 4 * LONGEST].split("\n", 4)[:4]:
-        if line.strip(" \t*_`$"):
-            return line.strip()
-    return ""
+def _payload(text: str, start: int, *, block: bool) -> str:
+    """The rest of the line, or, when that is empty, the next line (for `block`: all lines up to an empty one)."""
+    own, _, following = text[start : start + 4 * LONGEST].partition("\n")
+    if own.strip(" \t*_`$"):
+        return own.strip()
+    if block:
+        return following.lstrip("\n").partition("\n\n")[0].strip()
+    return next((line.strip() for line in following.split("\n", 4)[:3] if line.strip(" \t*_`$")), "")
 
 
 def _group(text: str, boxed: list[Box]) -> list[Box]:
@@ -141,6 +145,10 @@ def _number(payload: str) -> str | None:
     return text if len(text) <= LONGEST else None
 
 
+def _math_line(payload: str) -> str | None:
+    return _math(re.split(r"\.\s", payload, maxsplit=1)[0])
+
+
 def _math(payload: str) -> str | None:
     if len(payload) > LONGEST:
         return None
@@ -160,7 +168,7 @@ def _choice(payload: str) -> str | None:
         return None
     letter, rest = found[2], text[found.end() :]
     bare = not rest.strip(" *_`$.)]}>\"'\n")
-    if _ANOTHER.match(rest.lstrip(" *_`$.)]}>")) or _ANOTHER.search(rest[:80]):
+    if _NEXT_LETTER.match(rest) or _ANOTHER.match(rest.lstrip(" *_`$.)]}>")) or _ANOTHER.search(rest[:80]):
         return None
     if bare or rest[:1] in set(".):,;]}*") or "(" in found[1]:
         return letter.upper()

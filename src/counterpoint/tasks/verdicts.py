@@ -10,9 +10,11 @@ from counterpoint.tasks.cleaning import spoken
 Verdict = Literal["right", "wrong"]
 
 _WORD = r"(?P<word>right|wrong|correct|incorrect)"
-_LABEL = re.compile(r"(?:final\s{1,3})?verdict[\s*_`:=\"'([<-]{1,8}(?P<rest>[^\n]{0,200})", re.IGNORECASE)
+_LABEL = re.compile(r"(?:final\s{1,3})?verdict(?:\s{1,3}is)?[\s*_`:=\"'([<-]{1,8}(?P<rest>[^\n]{0,200})", re.IGNORECASE)
 _LEADING = re.compile(
-    rf"[\s*_`\"'(\[<>#]{{0,9}}(?:[0-9]{{1,2}}[.)]\s{{0,3}})?[*_`\"'(\[<]{{0,5}}{_WORD}(?![A-Za-z])", re.IGNORECASE
+    r"(?:\\boxed\{|[\s*_`\"'(\[<>#]){0,9}(?:[0-9]{1,2}[.)]\s{0,3})?[*_`\"'(\[<]{0,5}(?P<no>not\s{1,3})?"
+    rf"{_WORD}(?![A-Za-z])",
+    re.IGNORECASE,
 )
 _POLAR = re.compile(
     r"(?P<no>\b(?:not|n't|never)\s{1,3}|n't\s{1,3})?(?<![a-z])(?P<word>right|wrong|correct|incorrect)", re.IGNORECASE
@@ -54,9 +56,9 @@ def _leading(line: str, *, loose: bool = False) -> Verdict | None:
     found = _LEADING.match(line)
     if found is None:
         return None
-    rest = line[found.end() :].lstrip("*_`\"')]> \t")
+    rest = line[found.end() :].lstrip("*_`\"')]}> \t")
     plain = not rest or rest[0] in ".,:;!-–—" or found["word"].isupper() or loose
-    return _flip(found["word"], negated=False) if plain else None
+    return _flip(found["word"], negated=found["no"] is not None) if plain else None
 
 
 def _both(line: str) -> bool:
