@@ -126,7 +126,7 @@ def test_c13_reviewer_threshold_sampled_values(rule, p, right, wrong, speak):
 @pytest.mark.parametrize("stuck", [0, 1])
 @pytest.mark.parametrize("depth", [0, 5, 50])
 def test_c11_no_absorption(rule, stuck, depth):
-    """C11: pushed `depth` steps into one pure action, then fed a better other one, every rule leaves in finite steps."""
+    """C11: pushed `depth` steps into one pure action, then fed a better other one, every rule leaves it."""
     controller = make("regret", {"rule": rule, "initial": float(stuck)})
     one_sided = (1.0, -1.0) if stuck == 0 else (-1.0, 1.0)
     for _ in range(depth):
