@@ -77,7 +77,7 @@ def last_number(text: str) -> Fraction | None:
 def _plain(payload: str) -> str:
     """`payload` without LaTeX and markdown dress, cut at the end of its first sentence and at a parenthesis."""
     text = clean(payload).replace("\\$", "$").replace("\\%", "%").replace("{,}", ",")
-    text = text.replace("\\times", "×").replace("\\cdot", "×")
+    text = text.replace("\\times", "×").replace("\\cdot", "×").replace("\\boxed", "")
     text = _THIN.sub("", _DROPPED.sub("", text))
     text = _TEXT.sub(r" \1 ", text)
     text = _FRAC.sub(lambda m: f" {m[1] or m[2]}/{m[3] or m[4]} ", text)
