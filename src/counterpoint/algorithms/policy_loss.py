@@ -170,7 +170,7 @@ def kl(
 
 
 def contributing(mask: Bool[Tensor, "B T"]) -> int:
-    """Rows with at least one token: what `denominator` counts, over the whole batch. Dropped rows must not dilute it."""
+    """Rows with at least one token: what `denominator` counts, over the whole batch; dropped rows do not dilute."""
     return int(mask.any(-1).sum())
 
 

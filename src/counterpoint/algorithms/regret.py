@@ -114,7 +114,7 @@ def external_regret(values: Float[np.ndarray, "T A"], strategies: Float[np.ndarr
 
 
 def tracking_regret(values: Float[np.ndarray, "T A"], strategies: Float[np.ndarray, "T A"]) -> float:
-    """sum_t [ max_a v_t(a) - <p_t, v_t> ]: against the best action of every step. No bound; it shows who follows change."""
+    """sum_t [ max_a v_t(a) - <p_t, v_t> ]: against each step's best action. No bound; shows who follows change."""
     return float(values.max(axis=1).sum() - np.sum(values * strategies))
 
 

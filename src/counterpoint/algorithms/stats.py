@@ -38,8 +38,8 @@ def paired_bootstrap(
 
     Seeds and problems are resampled independently with replacement (crossed factors; Owen 2007, arXiv 0712.1111), so
     the interval speaks for new problems and new seeds: in simulations with 3 seeds a 95 % interval covers 94 to 99 %
-    (more than asked where seeds differ by sampling noise alone). With one seed it speaks for new problems only, and where
-    seeds do differ it is too narrow.
+    (more than asked where seeds differ by sampling noise alone). With one seed it speaks for new problems only, and
+    where seeds do differ it is too narrow.
     """
     seeds, problems = differences.shape
     if seeds == 0 or problems == 0:
