@@ -57,7 +57,7 @@ def _gold_holds(task: Task) -> bool:
     ):
         return False
     if task.scorer:
-        return grade(task, task.answer) == "right"
+        return not task.answer or grade(task, task.answer) == "right"  # some puzzles come without a solution
     stated = f"\\boxed{{{task.answer}}}" if task.kind == "math" else task.answer
     return grade_reply(task, f"Final answer: {stated}") == "right"
 
