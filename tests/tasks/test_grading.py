@@ -9,13 +9,14 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shared_data import lines, needs_shared
 
 from counterpoint.records import Kind, Task
 from counterpoint.tasks.certainty import numeric
 from counterpoint.tasks.grading import equal, extract, grade, grade_reply
 from counterpoint.tasks.latex import tidy
 from counterpoint.tasks.numbers import canonical, literal, read_number
+
+from .shared_data import lines, needs_shared
 
 
 def task(kind: Kind, gold: str) -> Task:
@@ -182,6 +183,20 @@ def test_flexible_reads_what_strict_does_not() -> None:
         ("2x+3", "y = 2x + 3", True),
         ("(2,1)", "(1,2)", False),
         ("2,1", "1, 2", True),
+        ("2,1", "(1,2)", False),
+        ("1,1,2", "1,2", True),
+        ("\\{1,3\\}", "\\{1,2\\}", False),
+        ("(x+1, 0.5)", "(1+x, \\frac12)", True),
+        ("(\\frac12, x+1)", "(1+x, \\frac12)", False),
+        ("\\{1+x, 2\\}", "\\{2, x+1\\}", True),
+        ("((1,2),3)", "(1,(2,3))", False),
+        ("[-2, 7)", "x \\in [-2,7)", True),
+        ("(9,36)\\cup(0,9)", "(0,9) \\cup (9,36)", True),
+        ("(0,9]\\cup(9,36)", "(0,9) \\cup (9,36)", False),
+        ("1+\\sqrt{2},1-\\sqrt{2}", "1 \\pm \\sqrt{2}", True),
+        ("\\begin{bmatrix} 1 & 0.5 \\\\ 2 & 3 \\end{bmatrix}", "\\begin{pmatrix}1&\\frac12\\\\2&3\\end{pmatrix}", True),
+        ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\begin{pmatrix} 1 & 2 \\end{pmatrix}", False),
+        ("\\begin{vmatrix} 1 \\\\ 2 \\end{vmatrix}", "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", False),
         ("(1,2)", "\\{1,2\\}", False),
         ("\\{1,2\\}", "(1,2)", False),
         ("1,2", "\\{2,1\\}", True),

@@ -11,15 +11,17 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shared_data import lines
 
 from counterpoint.records import Kind, Task
 from counterpoint.tasks.grading import Outcome, equal, extract, grade, grade_reply, verdict, worker_counts
 from counterpoint.tasks.worker import WORKER, Worker
 
+from .shared_data import lines
+
 KINDS: tuple[Kind, ...] = ("number", "math", "choice", "text")
 OUTCOMES = ("right", "wrong", "unreadable", "error")
 SLACK = 10.0  # seconds beyond the deadline for ending a process and starting another on a busy machine
+PAIR = {"op": "math", "golds": ["5"], "ordered": True}
 TOWER = "9^{9^{9^{9}}}"
 LARGE = {
     "braces": "{" * 1_000_000,
@@ -88,13 +90,13 @@ def test_a_power_tower_ends_at_the_deadline_and_the_next_grade_is_unaffected() -
 def test_a_crash_of_the_worker_is_an_error_and_counted() -> None:
     worker = Worker()
     try:
-        assert worker.ask({"op": "math", "gold": "5", "answer": "x"}, deadline=5) == "wrong"
+        assert worker.ask({**PAIR, "answers": ["x"]}, deadline=5) == "wrong"
         assert worker._process is not None
         worker._process.kill()
         worker._process.wait()
-        assert worker.ask({"op": "math", "gold": "5", "answer": "x"}, deadline=5) == "error"
+        assert worker.ask({**PAIR, "answers": ["x"]}, deadline=5) == "error"
         assert (worker.counts.asked, worker.counts.crashed, worker.counts.killed) == (2, 1, 0)
-        assert worker.ask({"op": "math", "gold": "5", "answer": "5"}, deadline=5) == "right"
+        assert worker.ask({**PAIR, "answers": ["5"]}, deadline=5) == "right"
         assert worker.ask({"op": "unheard of"}, deadline=5) == "error"
         assert worker.counts.failed == 1
     finally:

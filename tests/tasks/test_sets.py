@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from scipy.stats import chisquare
-from shared_data import SHARED, needs_shared
 
 from counterpoint.errors import ConfigError, DataError
 from counterpoint.tasks.grading import grade, grade_reply
 from counterpoint.tasks.registry import check_golds, load_tasks, set_names
 from counterpoint.tasks.sets import SETS
+
+from .shared_data import SHARED, needs_shared
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:

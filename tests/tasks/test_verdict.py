@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shared_data import lines, needs_shared
 
 from counterpoint.tasks.grading import verdict
+
+from .shared_data import lines, needs_shared
 
 
 @needs_shared

@@ -34,7 +34,7 @@ def certain(answer: str, gold: str) -> bool | None:
         return words(answer) == words(gold)
     if _BASED.fullmatch(gold) or _BASED.fullmatch(answer):
         return _equal_in_base(answer, gold)
-    return False if _contradicts_itself(answer, gold) or {_fence(answer), _fence(gold)} == {"set", "tuple"} else None
+    return False if _contradicts_itself(answer, gold) else None
 
 
 def numeric(tidied: str) -> Fraction | None:
@@ -79,13 +79,6 @@ def _equal_in_base(answer: str, gold: str) -> bool:
     if g is None:
         return False
     return answer == g[1] if a is None else (a[1], a[2] or a[3]) == (g[1], g[2] or g[3])
-
-
-def _fence(text: str) -> str:
-    """What the outer brackets make of a list: a set, or an ordered tuple or interval; a bare list may be either."""
-    if "," in text and text.startswith("\\{") and text.endswith("\\}"):
-        return "set"
-    return "tuple" if "," in text and text.startswith(("(", "[")) and text.endswith((")", "]")) else ""
 
 
 def _contradicts_itself(answer: str, gold: str) -> bool:

@@ -10,12 +10,13 @@ from functools import lru_cache
 from typing import Literal
 
 from counterpoint.records import Kind, Task
-from counterpoint.tasks import certainty, latex
+from counterpoint.tasks import latex
 from counterpoint.tasks.cleaning import LONGEST
+from counterpoint.tasks.lists import decide
 from counterpoint.tasks.numbers import literal, read_number
 from counterpoint.tasks.reading import Mode, extract
 from counterpoint.tasks.verdicts import verdict
-from counterpoint.tasks.worker import WORKER, WorkerCounts
+from counterpoint.tasks.worker import WORKER, Request, WorkerCounts
 
 __all__ = ["DEADLINE", "Mode", "Outcome", "equal", "extract", "grade", "grade_reply", "verdict", "worker_counts"]
 
@@ -89,11 +90,11 @@ class _NotDecidedError(Exception):
 
 @lru_cache(maxsize=65_536)
 def _decided(answer: str, gold: str, deadline: float) -> Outcome:
-    tidy_answer, tidy_gold = latex.tidy(answer[: 4 * LONGEST]), latex.tidy(gold[: 4 * LONGEST])
-    known = certainty.certain(tidy_answer, tidy_gold)
-    if known is not None:
+    known = decide(latex.tidy(answer[: 4 * LONGEST]), latex.tidy(gold[: 4 * LONGEST]))
+    if isinstance(known, bool):
         return "right" if known else "wrong"
-    reply = WORKER.ask({"op": "math", "gold": tidy_gold, "answer": tidy_answer}, deadline=deadline)
+    request: Request = {"op": "math", "answers": known.answers, "golds": known.golds, "ordered": known.ordered}
+    reply = WORKER.ask(request, deadline=deadline)
     if reply == "error":
         raise _NotDecidedError
     return reply

@@ -13,13 +13,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 STARTUP = 120.0  # seconds to import sympy on a busy machine; not part of any deadline
-Request = Mapping[str, str | int]
+Request = Mapping[str, str | int | Sequence[str]]
 Reply = Literal["right", "wrong", "error"]
 
 

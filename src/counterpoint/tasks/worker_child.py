@@ -66,9 +66,16 @@ def _parsed(latex: str) -> Any:
 
 
 def _math_right(request: dict[str, Any]) -> bool:
-    return _math_equal(request["gold"], request["answer"])
+    """Whether the lists are equal, item by item or as sets."""
+    answers, golds = request["answers"], request["golds"]
+    if request["ordered"]:
+        return all(_math_equal(gold, answer) for gold, answer in zip(golds, answers, strict=True))
+    return all(any(_math_equal(gold, answer) for gold in golds) for answer in answers) and all(
+        any(_math_equal(gold, answer) for answer in answers) for gold in golds
+    )
 
 
+@lru_cache(maxsize=4096)
 def _math_equal(gold: str, answer: str) -> bool:
     from math_verify import verify
 
