@@ -5,17 +5,40 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from counterpoint.controllers.base import Controller
-from counterpoint.records import ActionValues, Completion, Episode, Fork, Request, Sample, Task
+from counterpoint.records import ActionValues, Completion, Episode, Fork, Request, Sample, Task, Turn
 from counterpoint.tasks.grading import extract
 
 Replies = list[list[Completion]]
 Play = Generator[list[Request], Replies, str | None]
 """Yields requests, receives as many lists of completions, returns the team's answer."""
+NO_HISTORY: Mapping[str, Any] = MappingProxyType({})
+
+
+def read_answer(task: Task, completion: Completion) -> str | None:
+    """The answer a reply gives; None when it is unreadable or was cut off at the length limit."""
+    return extract(task.kind, completion.text) if completion.finish == "stop" else None
+
+
+def sibling_groups(episode: Episode) -> dict[int, list[Turn]]:
+    """The turns of a dialogue by request, siblings in order."""
+    groups: dict[int, list[Turn]] = {}
+    for turn in episode.turns:
+        groups.setdefault(turn.group, []).append(turn)
+    return groups
+
+
+def training_step(episode: Episode) -> int:
+    """The step of an episode of training ("train/STEP/..."); 0 of any other."""
+    phase, _, rest = episode.id.partition("/")
+    step = rest.partition("/")[0]
+    return int(step) if phase == "train" and step.isdigit() else 0
 
 
 class Seat(Protocol):
@@ -33,7 +56,7 @@ class Seat(Protocol):
         ...
 
     def present(self, agent: str) -> bool:
-        """False in a fork that removes `agent`."""
+        """False in a fork that removes `agent` (an agent, or one "AGENT/ROLE": whatever the fork names)."""
         ...
 
     def seed(self, *path: str | int) -> int:
@@ -53,6 +76,16 @@ class Credit:
     def observe(self, name: str, value: float) -> None:
         """Add one observation of a metric."""
         self.metrics.setdefault(name, []).append(float(value))
+
+    def learn(self, turns: Sequence[Turn], advantages: Sequence[float] | np.ndarray) -> None:
+        """One sample a turn, with the advantage in the same place."""
+        for turn, advantage in zip(turns, advantages, strict=True):
+            c = turn.completion
+            self.samples.append(Sample(turn.agent, c.prompt_ids, c.token_ids, c.logprobs, float(advantage)))
+
+    def remember(self, name: str, values: Sequence[float] | np.ndarray) -> None:
+        """Add outcomes to a stream."""
+        self.streams.setdefault(name, []).extend(float(value) for value in values)
 
 
 class Method(BaseModel):
@@ -83,9 +116,17 @@ class Method(BaseModel):
     def play(self, task: Task, seat: Seat) -> Play:
         """One dialogue."""
 
-    def forks(self, episode: Episode) -> list[Fork]:
-        """Counterfactual dialogues that credit needs beside this one."""
+    def requests_of(self, agents: int) -> int:
+        """The same for a team of so many agents, where it depends on that."""
+        return self.requests
+
+    def forks(self, episode: Episode, history: Mapping[str, Any] = NO_HISTORY) -> list[Fork]:
+        """Counterfactual dialogues that credit needs beside this one; `history` may already hold what they would tell."""
         return []
+
+    def play_fork(self, task: Task, seat: Seat, fork: Fork, parent: Episode) -> Play:
+        """A fork's dialogue: `play`, which the driver replays up to the fork, unless its `kind` asks for another."""
+        return self.play(task, seat)
 
     def credit(self, episode: Episode, forks: Sequence[Episode], history: Mapping[str, Any]) -> Credit:
         """Samples and action values of one dialogue and its forks; `history` holds the run's global statistics."""
@@ -95,10 +136,14 @@ class Method(BaseModel):
         """The global history after a step whose credits left `streams`; JSON-able, saved in every checkpoint."""
         return dict(history)
 
+    def figures(self, streams: Mapping[str, list[float]]) -> dict[str, float]:
+        """Metrics of a whole step that are no means over its dialogues, from the streams of its credits."""
+        return {}
+
     def controllers(self, agents: Sequence[str]) -> dict[str, Controller]:
         """Fresh controllers by name."""
         return {}
 
     def first_answer(self, episode: Episode) -> str | None:
         """The team's answer before anybody had a second look: by default the first reply's."""
-        return extract(episode.task.kind, episode.turns[0].completion.text) if episode.turns else None
+        return read_answer(episode.task, episode.turns[0].completion) if episode.turns else None

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from counterpoint.controllers.base import Controller, draw
-from counterpoint.dialogue import Method, Replies
+from counterpoint.dialogue import NO_HISTORY, Method, Replies
 from counterpoint.engines.base import Engine
 from counterpoint.records import Decision, Episode, Fork, Request, Sampling, Task, Turn
 from counterpoint.rng import fold, uniform
@@ -28,9 +29,10 @@ class Job:
     fork: Fork | None = None
 
 
-def fork_jobs(method: Method, episode: Episode) -> list[Job]:
+def fork_jobs(method: Method, episode: Episode, history: Mapping[str, Any] = NO_HISTORY) -> list[Job]:
     """The forks that the method's credit asks for beside `episode`."""
-    return [Job(f"{episode.id}~{i}", episode.task, episode, fork) for i, fork in enumerate(method.forks(episode))]
+    forks = method.forks(episode, history)
+    return [Job(f"{episode.id}~{i}", episode.task, episode, fork) for i, fork in enumerate(forks)]
 
 
 def play(
@@ -92,7 +94,10 @@ class _Dialogue:
         self.asked: list[Request] = []
         self.over = False
         self.result: str | None = None
-        self.generator = method.play(job.task, self.seat)
+        if job.fork is None or job.parent is None:
+            self.generator = method.play(job.task, self.seat)
+        else:
+            self.generator = method.play_fork(job.task, self.seat, job.fork, job.parent)
         self._advance(None)
 
     def _advance(self, replies: Replies | None) -> None:

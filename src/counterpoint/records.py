@@ -106,6 +106,7 @@ class Fork:
     remove: str = ""
     stop_after: int | None = None
     n: int = 1  # siblings of every request made after the fork
+    kind: str = ""  # the method's own name for a fork that plays something else than the dialogue
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def _step(run: Run) -> None:
     with clock("play"):
         episodes = _play(run, path, [Job(f"train/{run.step}/{t.id}", t) for t in _batch(run)])
     with clock("forks"):
-        jobs = [job for episode in episodes for job in fork_jobs(run.config.method, episode)]
+        jobs = [job for episode in episodes for job in fork_jobs(run.config.method, episode, run.history)]
         forks = _play(run, path, jobs)
     with clock("credit"):
         credits = _credit(run, episodes, forks)
@@ -145,9 +145,10 @@ def _step(run: Run) -> None:
         run.team.engine.publish()
     with clock("store"):
         _update_controllers(run, credits)
-        run.history = run.config.method.remember(run.history, _merge([c.streams for c in credits]))
+        streams = _merge([c.streams for c in credits])
+        run.history = run.config.method.remember(run.history, streams)
         run.cost.add([*episodes, *forks])
-        metrics = _metrics(run, episodes, credits, learned)
+        metrics = _metrics(run, episodes, credits, learned) | run.config.method.figures(streams)
         run.store.append_line(run.store.metrics_file, metrics)
     tokens = sum(len(t.completion.token_ids) for e in [*episodes, *forks] for t in e.turns)
     run.store.append_line(run.store.timings_file, {"step": run.step, "tokens": tokens, **clock.seconds})

@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 from counterpoint.algorithms.advantage import advantages
 from counterpoint.controllers import Controller
 from counterpoint.controllers.spec import ControllerSpec
-from counterpoint.dialogue import Credit, Method, Play, Seat
+from counterpoint.dialogue import NO_HISTORY, Credit, Method, Play, Seat
 from counterpoint.hooks import Hook, load_hook
 from counterpoint.records import ActionValues, Completion, Episode, Fork, Request, Sample, Task, Turn
 from counterpoint.settings import Settings
@@ -223,7 +223,7 @@ class ProposeReview(Method):
 
     # ---- credit --------------------------------------------------------------------------------------------------
 
-    def forks(self, episode: Episode) -> list[Fork]:
+    def forks(self, episode: Episode, history: Mapping[str, Any] = NO_HISTORY) -> list[Fork]:
         """immediate: what speaking would have said where it was skipped. outcome: the other action, to the end."""
         made = []
         for i, decision in enumerate(episode.decisions):
