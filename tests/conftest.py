@@ -2,6 +2,7 @@
 
 import sys
 
+import pytest
 from jaxtyping import install_import_hook
 
 CHECKED = ["counterpoint.algorithms"]
@@ -10,3 +11,64 @@ TYPECHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True
 
 assert not any(name.startswith(f"{package}.") for name in sys.modules for package in CHECKED)
 install_import_hook(CHECKED, TYPECHECKER)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread():
+    """Tests run side by side; more threads than cores make every one of them slow."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def micro(tmp_path_factory):
+    """A random two-layer Llama with grouped heads and the bundled tokenizer, on disk: loads in a blink, any team runs."""
+    import torch
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    from counterpoint.models import BUNDLED, model_path
+
+    folder = tmp_path_factory.mktemp("micro")
+    tokenizer = AutoTokenizer.from_pretrained(model_path(BUNDLED))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=len(tokenizer),
+                hidden_size=32,
+                intermediate_size=64,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                max_position_embeddings=1024,
+                tie_word_embeddings=True,
+                eos_token_id=tokenizer.eos_token_id,
+                bos_token_id=tokenizer.bos_token_id,
+                pad_token_id=tokenizer.pad_token_id,
+                initializer_range=0.2,
+            )
+        )
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def team(micro):
+    """Four adapters with weights of their own on the micro model, and an engine over them."""
+    import torch
+
+    from counterpoint.engines.hf import HFEngine
+    from counterpoint.lora import LoraSettings
+    from counterpoint.models import Model, ModelSettings
+
+    names = [f"agent{i}/{role}" for i in (0, 1) for role in ("proposer", "reviewer")]
+    model = Model(ModelSettings(name=micro, device="cpu"), names, lora=LoraSettings(r=4), seed=0)
+    for i, name in enumerate(names):
+        for parameter in model.adapters.parameters(name).values():
+            noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i))
+            parameter.data.add_(0.1 * noise)
+    model.adapters.refresh()
+    return HFEngine(dict.fromkeys(names, model))

@@ -174,7 +174,10 @@ class Config(Settings):
     @field_validator("method", mode="before")
     @classmethod
     def _method(cls, value: Any) -> Any:
-        return value if isinstance(value, Method) else make_method(_named(value))
+        if isinstance(value, Method):
+            return value
+        named = _named(value)
+        return make_method({"name": "propose_review", **named} if isinstance(named, dict) else {"name": named})
 
     @model_validator(mode="after")
     def _trainable(self) -> Config:
@@ -200,8 +203,8 @@ class Config(Settings):
 
 
 def load_config(source: str | Path | None, overrides: Sequence[str] = ()) -> Config:
-    """Read a YAML file (or the name of a packaged config, or nothing) and apply `key=value` overrides in order."""
-    data = {} if source is None else read_yaml(source)
+    """Read a YAML file (or the name of a packaged config; "tiny" when none is named) and apply `key=value` overrides in order."""
+    data = read_yaml("tiny" if source is None else source)
     for override in overrides:
         _apply(data, override)
     return validate(data, where=str(source or "the command line"))
@@ -236,16 +239,31 @@ def _apply(data: dict[str, Any], override: str) -> None:
     if not equals or not key:
         raise ConfigError(f"override {override!r} is not of the form key=value, for example steps=5 or method.rounds=3")
     *parents, last = key.split(".")
-    place = data
-    for parent in parents:
-        inner = place.get(parent)
-        if isinstance(inner, str):
-            inner = {"name": inner}
-        if inner is not None and not isinstance(inner, dict):
-            raise ConfigError(f"override {override!r}: {parent!r} is not a group of settings")
-        place[parent] = inner = dict(inner or {})
+    place: Any = data
+    for depth, parent in enumerate(parents):
+        at = _index(place, parent, override)
+        inner = place[at] if isinstance(place, list) else place.get(at)
+        if isinstance(inner, str):  # the short form of a group: its name alone
+            inner = {"source" if parents[0] == "tasks" else "name": inner}
+        elif isinstance(inner, list):
+            inner = list(inner)
+        elif isinstance(inner, dict | None):
+            inner = dict(inner or {})
+        else:
+            raise ConfigError(f"override {override!r}: {'.'.join(parents[: depth + 1])!r} is not a group of settings")
+        place[at] = inner
         place = inner
+    last = _index(place, last, override)
     try:
         place[last] = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"override {override!r}: {text!r} is not a YAML value") from error
+
+
+def _index(place: Any, key: str, override: str) -> Any:
+    """A key of a mapping, or a number within a list."""
+    if not isinstance(place, list):
+        return key
+    if not key.isdigit() or int(key) >= len(place):
+        raise ConfigError(f"override {override!r}: {key!r} is not one of the entries 0 to {len(place) - 1}")
+    return int(key)

@@ -121,7 +121,7 @@ class Method(BaseModel):
         return self.requests
 
     def forks(self, episode: Episode, history: Mapping[str, Any] = NO_HISTORY) -> list[Fork]:
-        """Counterfactual dialogues that credit needs beside this one; `history` may already hold what they would tell."""
+        """Counterfactual dialogues that credit needs beside this one, unless `history` holds what they would tell."""
         return []
 
     def play_fork(self, task: Task, seat: Seat, fork: Fork, parent: Episode) -> Play:

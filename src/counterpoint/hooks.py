@@ -32,7 +32,9 @@ def _from_module(spec: str, place: str) -> object:
     try:
         return importlib.import_module(place)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"hook {spec!r}: no module named {error.name!r}; use an installed module or a ./file.py") from error
+        raise ConfigError(
+            f"hook {spec!r}: no module named {error.name!r}; use an installed module or a ./file.py"
+        ) from error
 
 
 def _from_file(spec: str, path: Path) -> object:

@@ -87,7 +87,7 @@ class Learner:
         }
         if settings.activation_checkpointing:
             for model in {id(m): m for m in models.values()}.values():
-                model.base.gradient_checkpointing_enable({"use_reentrant": False})
+                _recompute_activations(model)
 
     def step(self, samples: Sequence[Sample]) -> dict[str, float]:
         """Several optimizer steps on one batch; metrics by role, and how many updates were refused."""
@@ -134,12 +134,26 @@ class Learner:
         self, model: Model, rows: Sequence[_Row], counts: Mapping[str, int], meter: _Meter, first: bool
     ) -> None:
         batch = _pack(rows, model)
-        logp = self._logp(model, batch, batch.adapter)
-        old, mask = batch.old_logp, batch.mask
         ref = None
         if self.settings.kl:
             with torch.no_grad():
-                ref = self._logp(model, batch, torch.full_like(batch.adapter, -1))
+                ref = self.logp(model, batch, torch.full_like(batch.adapter, -1))
+        with model.adapters.routed(batch.adapter, live=True):  # the backward pass may run layers again
+            logp = self._routed_logp(model, batch)
+            self._loss_of(rows, batch, logp, ref, counts, meter, first).backward()
+
+    def _loss_of(
+        self,
+        rows: Sequence[_Row],
+        batch: _Packed,
+        logp: Tensor,
+        ref: Tensor | None,
+        counts: Mapping[str, int],
+        meter: _Meter,
+        first: bool,
+    ) -> Tensor:
+        """The sum over adapters of their own mean losses; `counts` are their sequences in the whole minibatch."""
+        old, mask = batch.old_logp, batch.mask
         total = logp.new_zeros(())
         for agent in sorted({row.agent for row in rows}):
             own = torch.tensor([s.agent == agent for row in rows for s in row.samples], device=logp.device)
@@ -156,7 +170,7 @@ class Learner:
             if first:
                 gap = (logp[own].detach() - old[own]).abs().masked_fill(~mask[own], 0.0)
                 meter.highest(agent, "on_policy_logp_gap", float(gap.max()))
-        total.backward()
+        return total
 
     def _loss(self) -> Callable[..., tuple[Tensor, dict[str, Tensor]]]:
         s = self.settings
@@ -170,14 +184,16 @@ class Learner:
         function = getattr(policy_loss, s.algorithm)
         return lambda *args, **kw: function(*args, **options, **kw)
 
-    def _logp(self, model: Model, batch: _Packed, adapter: Tensor) -> Tensor:
-        """log pi of every reply token at the sampling temperature: [N sequences, T]."""
+    def logp(self, model: Model, batch: _Packed, adapter: Tensor) -> Tensor:
+        """log pi of every reply token at the sampling temperature, [N sequences, T], row b under adapter[b]."""
         with model.adapters.routed(adapter, live=True):
-            hidden = model.hidden(batch.ids, batch.positions, batch.attention)
+            return self._routed_logp(model, batch)
+
+    def _routed_logp(self, model: Model, batch: _Packed) -> Tensor:
+        hidden = model.hidden(batch.ids, batch.positions, batch.attention)
         picked = hidden[batch.row_of, batch.at]
-        out = picked.new_zeros(batch.mask.shape, dtype=torch.float32)
         values = _token_logp(model, picked, batch.targets, self.sampling.temperature)
-        return out.masked_scatter(batch.mask, values)
+        return picked.new_zeros(batch.mask.shape, dtype=torch.float32).masked_scatter(batch.mask, values)
 
     # ---- state ---------------------------------------------------------------------------------------------------
 
@@ -218,6 +234,19 @@ class _Packed:
     mask: Tensor  # [N, T] reply tokens of every sequence
     old_logp: Tensor  # [N, T]
     advantage: Tensor  # [N]
+
+
+def _recompute_activations(model: Model) -> None:
+    """Run every decoder layer under a checkpoint while gradients are on; with LoRA only the adapters need them."""
+    for layer in model.base.base_model.layers:
+        plain = layer.forward
+
+        def forward(*args: Any, _plain: Any = plain, **kwargs: Any) -> Any:
+            if not torch.is_grad_enabled():
+                return _plain(*args, **kwargs)
+            return checkpoint(_plain, *args, use_reentrant=False, **kwargs)
+
+        layer.forward = forward
 
 
 def _rows(samples: Sequence[Sample]) -> list[_Row]:

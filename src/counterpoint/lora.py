@@ -9,6 +9,7 @@ in one batch and gradients reach exactly the adapters whose rows are present.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,8 @@ class Adapters:
         config = LoraConfig(
             r=settings.r, lora_alpha=settings.alpha, lora_dropout=0.0, target_modules=target, task_type="CAUSAL_LM"
         )
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers under a name that is going away
             self.peft = get_peft_model(base, config, adapter_name=self.names[0])
             for name in self.names[1:]:
                 self.peft.add_adapter(name, config)
@@ -84,12 +86,12 @@ class Adapters:
         `live` reads the parameters themselves and lets gradients through (learning); otherwise the weights of the last
         `refresh` are used (generation).
         """
-        self._mask = self.mask(rows)
-        self._live = live
+        before = self._mask, self._live
+        self._mask, self._live = self.mask(rows), live
         try:
             yield
         finally:
-            self._mask = None
+            self._mask, self._live = before
 
     def mask(self, rows: Int[Tensor, " B"]) -> Float[Tensor, "B 1 Kr"]:
         """The routing mask of a batch: ones on the row's own block of the stacked rank axis."""

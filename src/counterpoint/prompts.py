@@ -73,6 +73,20 @@ def solve_with_thought(task: Task, thought: str) -> tuple[Message, ...]:
     return system, Message("user", f"{user.content}\n\nPlan:\n{thought}")
 
 
+def rate_split(task: Task, thought: str, solution: str, right: bool) -> tuple[Message, ...]:
+    """Ask a member of a think-solve team how the credit or the blame splits (SEPO)."""
+    share = "credit" if right else "blame"
+    parts = [question(task), f"Plan:\n{thought}", f"Solution:\n{solution}", f"The answer is {'right' if right else 'wrong'}."]
+    return (
+        Message(
+            "system",
+            f"Split the {share} between planner and solver. Reply with two shares that add up to 1, planner first, "
+            "from [0.9, 0.1] to [0.1, 0.9], and nothing else.",
+        ),
+        Message("user", "\n\n".join(parts)),
+    )
+
+
 def debate(task: Task, others: Sequence[str]) -> tuple[Message, ...]:
     """Ask for a new solution after reading the other agents' last ones."""
     shown = [f"Solution of agent {i + 1}:\n{text}" for i, text in enumerate(others)]

@@ -65,9 +65,10 @@ def catalogue(what: str) -> list[tuple[str, str]]:
 
         return [(name, _comment(path)) for name, path in packaged_configs().items()]
     if what == "tasks":
-        from counterpoint.tasks.registry import known_sets
+        from counterpoint.tasks.registry import BUNDLED
+        from counterpoint.tasks.sets import SETS
 
-        return known_sets()
+        return [(name, "bundled") for name in BUNDLED] + [(name, f"hub: {s.repo}") for name, s in SETS.items()]
     raise ConfigError(f"cannot list {what!r}; choose methods, tasks, engines, controllers or configs")
 
 

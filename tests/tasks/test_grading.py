@@ -76,6 +76,8 @@ def test_every_gold_of_math500_equals_itself_and_numeric_ones_nothing_off_by_100
     ("said", "value"),
     [
         ("9 * 2 = 18", 18),
+        ("20 apples in 3 boxes", 20),
+        ("$5 per box for 3 boxes", 5),
         ("x = 18", 18),
         ("18 (since 9 * 2 = 18)", 18),
         ("John has 18 apples", 18),
@@ -107,7 +109,20 @@ def test_numbers_read(said: str, value: Fraction | int) -> None:
     [
         *("9 * 2", "5-6", "5 to 6", "5, 6", "(5, 6)", "between 5 and 6", "x = 5 or x = 6", "18 = 9 * 3 = 27"),
         *("3:30", "1.2.3", "12,5", "2^3", "5²", "2\\pi", "\\sqrt{16}", "10k", "18 ± 1", "5 < 6", "less than 5"),
-        *("not 18", "1/0", "--18", "12 hours 30 minutes", "18 dollars and 50 cents", "1e301", "unknown", "{}", ""),
+        *(
+            "not 18",
+            "1/0",
+            "--18",
+            "12 hours 30 minutes",
+            "18 dollars and 50 cents",
+            "1e301",
+            "unknown",
+            "{}",
+            "",
+            "5 maybe 6",
+            "5 (or 6)",
+            "5 then 6",
+        ),
     ],
 )
 def test_what_is_not_one_number_is_unreadable(said: str) -> None:

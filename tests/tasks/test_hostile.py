@@ -103,6 +103,31 @@ def test_a_crash_of_the_worker_is_an_error_and_counted() -> None:
         worker.close()
 
 
+class InterruptedPoll:
+    """A poll during which the user presses Ctrl-C."""
+
+    def register(self, *_: object) -> None:
+        """Accept anything."""
+
+    def poll(self, *_: object) -> None:
+        """Not get to an answer."""
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_request_never_answers_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker()
+    try:
+        assert worker.ask({**PAIR, "answers": ["5"]}, deadline=5) == "right"
+
+        with monkeypatch.context() as patch:
+            patch.setattr("counterpoint.tasks.worker.select.poll", InterruptedPoll)
+            with pytest.raises(KeyboardInterrupt):
+                worker.ask({**PAIR, "answers": ["5"]}, deadline=5)
+        assert worker.ask({**PAIR, "answers": ["x"]}, deadline=5) == "wrong"
+    finally:
+        worker.close()
+
+
 def test_threads_share_the_worker() -> None:
     outcomes: dict[int, Outcome] = {}
 

@@ -39,8 +39,10 @@ def draw(
         ids = logits.argmax(dim=-1)
     else:
         cdf = _truncated(logp, sampling).exp().cumsum(dim=-1)
-        threshold = (u.to(cdf.dtype) * cdf[:, -1])[:, None]
-        ids = torch.searchsorted(cdf, threshold, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
+        total = cdf[:, -1:].contiguous()
+        ids = torch.searchsorted(cdf, u.to(cdf.dtype)[:, None] * total, right=True)
+        last = torch.searchsorted(cdf, total)  # the last token that has any mass: where rounding may lead past the end
+        ids = torch.minimum(ids, last)[:, 0]
     return ids, logp.gather(-1, ids[:, None])[:, 0]
 
 

@@ -17,9 +17,9 @@ _LITERAL = re.compile(
 )
 SCALE = {"hundred": 100, "thousand": 1_000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _SCALED = re.compile(r"\s{0,2}(hundred|thousand|million|billion|trillion)\b", re.IGNORECASE)
-_GOES_ON = re.compile(
-    r"\s*(?:[-+*/×÷·^,;:~±<>≤≥xX]+|to|or|and|through)?\s*[$€£(]*\s*[-+]?\.?[0-9]|\s*[\^²³\\√]|[kK]\b"
-    r"|\s*[A-Za-z]+,?\s+[0-9]+\s?[A-Za-z]"  # 12 hours 30 minutes
+_GOES_ON = re.compile(r"\s*(?:[-+*/×÷·^,;:~±<>≤≥xX]+|to|or|and|through)?\s*[$€£(]*\s*[-+]?\.?[0-9]|\s*[\^²³\\√]|[kK]\b")
+_ASIDE = re.compile(
+    r"\b(?:in|of|for|per|on|at|with|from|after|over|by|each|every|within|during|among)\s+[$€£]?$", re.IGNORECASE
 )
 _SEVERAL = re.compile(r"\b(?:or|and|either|between)\b|[;±]", re.IGNORECASE)
 _NEGATED = re.compile(r"\b(?:not|cannot|unknown|no|none|never|less|more|least|most)\b|n't|[≠<>≤≥]", re.IGNORECASE)
@@ -29,6 +29,7 @@ _FRAC = re.compile(
 _TEXT = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox|textrm)\s?\{([^{}]*)\}")
 _DROPPED = re.compile(r"\\[!()\[\]]|\\(?:left|right|displaystyle)(?![a-zA-Z])|\^\s?\{?\s?\\circ\s?\}?|°")
 _THIN = re.compile(r"(?<=[0-9])(?:\\[,;: ]|\{,\})(?=[0-9]{3}(?![0-9]))")
+_OR_INSIDE = re.compile(r"\(\s{0,2}(?:or|and)\b", re.IGNORECASE)
 _BOLD = re.compile(r"\*{1,3}(?!\s{0,2}[0-9(])|[`_]")
 
 
@@ -83,8 +84,8 @@ def _plain(payload: str) -> str:
     text = _FRAC.sub(lambda m: f" {m[1] or m[2]}/{m[3] or m[4]} ", text)
     text = _BOLD.sub("", text.strip(" \t\n*_`$<>[]{}\"'~")).replace("$$", "$")
     text = re.split(r"\.\s", f"{text} ", maxsplit=1)[0]
-    opening = text.find("(", 1)
-    return text[:opening] if opening > 0 and any(c.isdigit() for c in text[:opening]) else text.lstrip("(").rstrip(") ")
+    said, opening, _ = text.partition("(") if not _OR_INSIDE.search(text) else (text, "", "")
+    return said if opening and any(c.isdigit() for c in said) else text.lstrip("(").rstrip(") ")
 
 
 def _side(side: str) -> Fraction | None:
@@ -103,7 +104,8 @@ def _side(side: str) -> Fraction | None:
     scaled = _SCALED.match(after)
     if value is not None and scaled:
         return value * SCALE[scaled[1].lower()]
-    return None if _GOES_ON.match(after) else value
+    aside = all(_ASIDE.search(after[: other.start()][-40:]) for other in _LITERAL.finditer(after))
+    return value if aside and not _GOES_ON.match(after) else None
 
 
 def _value(found: re.Match[str]) -> Fraction | None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 STARTUP = 120.0  # seconds to import sympy on a busy machine; not part of any deadline
+STOP = 5.0  # seconds `close` waits for a request to end
 Request = Mapping[str, str | int | Sequence[str]]
 Reply = Literal["right", "wrong", "error"]
 
@@ -48,30 +49,45 @@ class Worker:
 
         `prepare` is asked first, once a process, under the time limit of a start: imports and the like.
         """
-        line = _line(request, deadline)
         with self._lock:
-            process = self._ready_process()
-            if prepare is not None and (preparation := _line(prepare, STARTUP)) not in self._prepared:
-                self._prepared.add(preparation)
-                _talk(process, preparation, STARTUP)
-            answer = _talk(process, line, deadline)
-            counts = replace(self.counts, asked=self.counts.asked + 1)
-            if answer in ("right", "wrong"):
-                self.counts = counts
-                return "right" if answer == "right" else "wrong"
-            if answer == "error":
-                self.counts = replace(counts, failed=counts.failed + 1)
-                return "error"
-            late = answer is None
-            self.counts = replace(counts, killed=counts.killed + late, crashed=counts.crashed + (not late))
-            self._stop()
-            self._process = _start()  # imports while the parent goes on
-            return "error"
+            heard = False
+            try:
+                answer = self._asked(request, deadline, prepare)
+                heard = answer in ("right", "wrong", "error")
+            finally:
+                if (
+                    not heard
+                ):  # late, gone, or interrupted: an answer still on its way must not be taken for the next one
+                    self._stop()
+            self._count(answer)
+            if self._process is None:
+                self._process = _start()  # imports while the parent goes on
+            return "right" if answer == "right" else "wrong" if answer == "wrong" else "error"
 
     def close(self) -> None:
-        """End the process; the next request starts another."""
-        with self._lock:
-            self._stop()
+        """End the process, even under a request that another thread is waiting for; the next one starts another."""
+        waited = self._lock.acquire(timeout=STOP)
+        self._stop()
+        if waited:
+            self._lock.release()
+
+    def _asked(self, request: Request, deadline: float, prepare: Request | None) -> str | None:
+        process = self._ready_process()
+        if prepare is not None and (preparation := _line(prepare, STARTUP)) not in self._prepared:
+            if _talk(process, preparation, STARTUP) != "right":
+                return ""
+            self._prepared.add(preparation)
+        return _talk(process, _line(request, deadline), deadline)
+
+    def _count(self, answer: str | None) -> None:
+        counts = replace(self.counts, asked=self.counts.asked + 1)
+        if answer is None:
+            counts = replace(counts, killed=counts.killed + 1)
+        elif answer == "error":
+            counts = replace(counts, failed=counts.failed + 1)
+        elif answer not in ("right", "wrong"):
+            counts = replace(counts, crashed=counts.crashed + 1)
+        self.counts = counts
 
     def _ready_process(self) -> subprocess.Popen[bytes]:
         if self._process is None:
@@ -128,13 +144,15 @@ def _talk(process: subprocess.Popen[bytes], line: bytes, deadline: float) -> str
     assert process.stdin is not None
     assert process.stdout is not None
     end = time.monotonic() + deadline
+    poll = select.poll()  # not select(): it refuses descriptors beyond 1023
+    poll.register(process.stdout, select.POLLIN)
     received = b""
     try:
         if line:
             process.stdin.write(line)
         while not received.endswith(b"\n"):
             left = end - time.monotonic()
-            if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
+            if left <= 0 or not poll.poll(1000 * left):
                 return None
             chunk = process.stdout.read(64)
             if not chunk:

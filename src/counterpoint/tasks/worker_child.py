@@ -16,23 +16,18 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-MEMORY = 2 << 30  # bytes of address space: a pathological expression ends in MemoryError, not in swapping
+MEMORY = 2 << 30  # bytes beyond what is imported: a pathological expression ends in MemoryError, not in swapping
 
 
 def main() -> None:
     """Serve requests until standard input closes."""
-    with contextlib.suppress(ImportError):  # Unix only
-        import resource
-
-        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, hard))
     logging.disable()
     _math_equal("1", "x")  # imports and compiles everything before the first deadline runs
     replies = os.fdopen(os.dup(1), "w", encoding="ascii", buffering=1)
     with open(os.devnull, "w") as nowhere:  # parsers print to both
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
+    _limit_memory()
     replies.write("ready\n")
     for line in sys.stdin.buffer:
         replies.write(f"{_serve(json.loads(line))}\n")
@@ -55,6 +50,17 @@ def _alarm(seconds: float) -> None:
 
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _limit_memory(*, limited: bool = True) -> None:
+    """Allow MEMORY bytes more than now (Linux), or lift the limit."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        with open("/proc/self/statm", encoding="ascii") as sizes:
+            now = int(sizes.read().split()[0]) * resource.getpagesize()
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY if limited else hard, hard))
 
 
 @lru_cache(maxsize=4096)
@@ -93,7 +99,10 @@ def _gym(name: str, options: str) -> Any:
 
 def _gym_prepare(request: dict[str, Any]) -> bool:
     """Import and draw the set, so that no deadline pays for it."""
-    return len(_gym(request["name"], request["options"])) > 0
+    _limit_memory(limited=False)
+    drawn = len(_gym(request["name"], request["options"]))
+    _limit_memory()
+    return drawn > 0
 
 
 def _gym_right(request: dict[str, Any]) -> bool:
