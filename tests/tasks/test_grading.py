@@ -14,6 +14,7 @@ from counterpoint.records import Kind, Task
 from counterpoint.tasks.certainty import numeric
 from counterpoint.tasks.grading import equal, extract, grade, grade_reply
 from counterpoint.tasks.latex import tidy
+from counterpoint.tasks.lists import Items, decide, items
 from counterpoint.tasks.numbers import canonical, literal, read_number
 
 from .shared_data import lines, needs_shared
@@ -252,6 +253,15 @@ def test_importing_the_grader_loads_neither_sympy_nor_torch() -> None:
         "import sys, counterpoint.tasks.grading; sys.exit(bool({'sympy', 'math_verify', 'torch'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_lists_are_split_outside_brackets_only() -> None:
+    assert items("(\\frac{1}{2},f(3,4),\\{5,6\\})") == Items("()", ("\\frac{1}{2}", "f(3,4)", "\\{5,6\\}"))
+    assert items("(-\\infty,2)\\cup(3,\\frac{7}{2}]") == Items("union", ("(-\\infty,2)", "(3,\\frac{7}{2}]"))
+    assert items("(a+5)(b+2)") is None
+    assert items("(1,2),(3,4)") == Items("bare", ("(1,2)", "(3,4)"))
+    assert items("(1,2") is None
+    assert decide("(3,\\frac{13}{7})", "(3,\\frac{12}{7})") is False  # without asking the worker
 
 
 # ---- properties --------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from counterpoint.tasks.certainty import certain
 MOST = 64  # items; a longer list is left whole to the worker
 
 _MATRIX = re.compile(r"\\begin\{([bpvBV]?)matrix\}(.*)\\end\{\1matrix\}", re.DOTALL)
-_BRACKET = re.compile(r"\\[{}a-zA-Z]+|\\.|[()\[\]{},]|[^\\()\[\]{},]+", re.DOTALL)
+_BRACKET = re.compile(r"\\[a-zA-Z]+|\\.|[()\[\]{},]|[^\\()\[\]{},]+", re.DOTALL)
 _MEMBER = re.compile(r"[a-zA-Z]\\in(?![a-zA-Z])\s?")
 
 
