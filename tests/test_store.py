@@ -50,16 +50,18 @@ def test_rewind_forgets_later_steps(tmp_path):
     assert sorted(p.name for p in (tmp_path / "train").iterdir()) == ["000001.jsonl", "000002.jsonl"]
 
 
-def test_opening(tmp_path):
+def test_a_directory_belongs_to_one_config(tmp_path):
     store = Store(tmp_path / "run")
     with pytest.raises(ResumeError, match="nothing to resume"):
-        store.open("seed: 0\n", resume=True)
-    store.open("seed: 0\nmethod: {rounds: 5}\n", resume=False)
+        store.check("seed: 0\n", resume=True)
+    store.check("seed: 0\n", resume=False)
+    assert not store.root.exists()
+    store.claim("seed: 0\nmethod: {rounds: 5}\n")
     with pytest.raises(ResumeError, match="already holds a run; add --resume"):
-        store.open("seed: 0\n", resume=False)
-    store.open("method: {rounds: 5}\nseed: 0\n", resume=True)
+        store.check("seed: 0\n", resume=False)
+    store.check("method: {rounds: 5}\nseed: 0\n", resume=True)
     with pytest.raises(ResumeError, match=r"method.rounds was 5, now 3, seed was 0, now 1"):
-        store.open("seed: 1\nmethod: {rounds: 3}\n", resume=True)
+        store.check("seed: 1\nmethod: {rounds: 3}\n", resume=True)
 
 
 def test_checkpoints_are_whole_or_absent(tmp_path):

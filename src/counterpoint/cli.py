@@ -145,7 +145,7 @@ def _dry_run(config: Config) -> None:
 def _console() -> Any:
     from rich.console import Console
 
-    return Console(soft_wrap=True) if not sys.stdout.isatty() else Console()
+    return Console() if sys.stdout.isatty() else Console(width=120)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,12 @@ def solve_with_thought(task: Task, thought: str) -> tuple[Message, ...]:
 def rate_split(task: Task, thought: str, solution: str, right: bool) -> tuple[Message, ...]:
     """Ask a member of a think-solve team how the credit or the blame splits (SEPO)."""
     share = "credit" if right else "blame"
-    parts = [question(task), f"Plan:\n{thought}", f"Solution:\n{solution}", f"The answer is {'right' if right else 'wrong'}."]
+    parts = [
+        question(task),
+        f"Plan:\n{thought}",
+        f"Solution:\n{solution}",
+        f"The answer is {'right' if right else 'wrong'}.",
+    ]
     return (
         Message(
             "system",

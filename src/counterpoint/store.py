@@ -29,19 +29,23 @@ class Store:
         self.summary_file = root / "summary.json"
         self.checkpoints = root / "checkpoints"
 
-    def open(self, config_yaml: str, *, resume: bool) -> None:
-        """Claim the directory for these settings; a directory in use needs `resume`, and equal settings."""
+    def check(self, config_yaml: str, *, resume: bool) -> None:
+        """Whether a run with these settings may use the directory: a fresh one, or with `resume` its own. Writes nothing."""
         if not self.config_file.exists():
             if resume:
                 raise ResumeError(f"nothing to resume in {self.root}: it has no config.yaml")
-            self.root.mkdir(parents=True, exist_ok=True)
-            write_text(self.config_file, config_yaml)
             return
         if not resume:
             raise ResumeError(f"{self.root} already holds a run; add --resume to continue it or choose another --out")
         difference = _difference(self.config_file.read_text(encoding="utf-8"), config_yaml)
         if difference:
             raise ResumeError(f"{self.root} was started with other settings: {difference}; use another --out")
+
+    def claim(self, config_yaml: str) -> None:
+        """Write the settings that the directory belongs to from now on."""
+        if not self.config_file.exists():
+            self.root.mkdir(parents=True, exist_ok=True)
+            write_text(self.config_file, config_yaml)
 
     # ---- episodes and metrics ------------------------------------------------------------------------------------
 

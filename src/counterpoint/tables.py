@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from counterpoint.errors import ConfigError
@@ -12,26 +13,31 @@ from counterpoint.errors import ConfigError
 if TYPE_CHECKING:
     from counterpoint.config import Config
 
-COLUMNS = (
-    "n", "accuracy", "95 %", "first", "tokens", "calls", "correction", "preservation", "harm", "unreadable", "truncated",
-)  # fmt: skip
+COLUMNS = ("accuracy % [95 %]", "first", "corr.", "pres.", "tokens", "calls", "cut off")
 
 
 def _cells(m: Mapping[str, Any]) -> list[str]:
-    def share(name: str) -> str:
-        return "-" if m[name] is None else f"{m[name]:.3f}"
+    def percent(value: float | None) -> str:
+        return "-" if value is None else f"{100 * value:.1f}"
 
     low, high = m["ci95"]
     return [
-        str(m["n"]), share("accuracy"), f"{low:.3f}-{high:.3f}", share("initial_accuracy"), f"{m['tokens_per_problem']:.0f}",
-        f"{m['calls_per_problem']:.2f}", share("correction"), share("preservation"), share("harm"), share("unreadable"),
-        share("truncated"),
+        f"{percent(m['accuracy'])} [{percent(low)}, {percent(high)}]", percent(m["initial_accuracy"]),
+        percent(m["correction"]), percent(m["preservation"]), f"{m['tokens_per_problem']:.0f}",
+        f"{m['calls_per_problem']:.2f}", percent(m["truncated"]),
     ]  # fmt: skip
 
 
+def _table(*first: str) -> Table:
+    table = Table(*first, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    for name in COLUMNS:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
 def measures(sets: Mapping[str, Mapping[str, Any]]) -> Table:
-    """One row a task set."""
-    table = Table("task set", *COLUMNS)
+    """One row a task set: accuracy, first-answer accuracy, correction and preservation in percent; tokens, calls."""
+    table = _table("task set")
     for name, m in sets.items():
         table.add_row(name, *_cells(m))
     return table
@@ -39,13 +45,14 @@ def measures(sets: Mapping[str, Mapping[str, Any]]) -> Table:
 
 def before_after(summary: Mapping[str, Any]) -> Table:
     """Untrained, trained, and trained under the other strategy, a task set at a time."""
-    table = Table("task set", "team", *COLUMNS)
+    table = _table("task set", "team")
     phases = [("untrained", "untrained"), ("eval", "trained")]
-    phases += [(key, f"trained, {key[5:]}") for key in summary if key.startswith("eval_")]
+    phases += [(key, key[5:]) for key in summary if key.startswith("eval_")]
     for name in summary["eval"]:
         for key, label in phases:
             if name in summary.get(key, {}):
                 table.add_row(name, label, *_cells(summary[key][name]))
+        table.add_section()
     return table
 
 

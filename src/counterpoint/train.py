@@ -64,8 +64,9 @@ class Run:
 def train(config: Config, out: Path, *, resume: bool = False, progress: Progress | None = None) -> dict[str, Any]:
     """Run `config` in the directory `out`; returns the summary that is also written there."""
     store = Store(out)
-    store.open(config.to_yaml(), resume=resume)
+    store.check(config.to_yaml(), resume=resume)
     run = prepare(config, store, progress or Progress(quiet=True))
+    store.claim(config.to_yaml())
     restore(run)
     untrained = evaluate_phase(run, "untrained", trained=False) if config.evaluation.untrained else {}
     with run.progress.training(config.steps, run.step):
@@ -88,8 +89,9 @@ def evaluate_only(
     home = source / "evaluations" if is_run else Path("runs")
     folder = out or home / f"{source.stem if not is_run else 'eval'}-{config.sha256()[:8]}"
     store = Store(folder)
-    store.open(config.to_yaml(), resume=store.config_file.exists())
+    store.check(config.to_yaml(), resume=store.config_file.exists())
     run = prepare(config, store, progress)
+    store.claim(config.to_yaml())
     if is_run:
         newest = Store(source).newest_checkpoint()
         if newest is None:

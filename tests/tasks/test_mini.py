@@ -93,7 +93,7 @@ def test_choice_gold_is_the_letter_of_the_option_the_solution_names() -> None:
     for worked in every("mini-choice"):
         right, _, letter = worked.steps[-1].rpartition("=")
         assert worked.answer == letter
-        assert worked.choices["ABCD".index(letter)] == right
+        assert "so " + worked.choices["ABCD".index(letter)] == right
         assert len(set(worked.choices)) == 4
 
 

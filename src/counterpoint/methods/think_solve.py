@@ -1,59 +1,49 @@
-"""CCPO's dyad: a thinker plans, a solver answers; each is credited against the solver's answer without the thinker.
+"""CCPO's dyad: a thinker plans, a solver answers, and each is credited against the solver's answers without the plan.
 
 Papers: Counterfactual Credit Policy Optimization (arXiv 2603.21563), and SEPO for the ratings (`credit: sepo`).
 Differs from the paper:
-- `credit: effective`, the default, is ours: outcomes less a blend of the other siblings' mean and the solo mean, over the
-  run's standard deviation (algorithms/credit.py says what the published credits really do; all are here by name)
-- a thought loses every boxed span and every "Final answer" line on its way to the solver        (the last boxed span)
-- a cut-off thought or answer is wrong, in every preset                                          (0 on a centred scale)
-- a rating that cannot be read is masked and counted                                             (half and half)
-- solo answers are reused while the solver is frozen                                             (sampled again)
-- per-question groups hold the answers that were asked for; a thought that was cut off has none  (a filler row)
+- `effective`, the default credit, is ours: outcome less a blend of the other siblings' mean and the solo mean, over the
+  run's standard deviation; algorithms/credit.py says what the published credits really do, and each is here by name
+- a thought loses every boxed span and "Final answer" line on its way to the solver       (its last boxed span)
+- whatever is cut off counts as wrong, in every preset                                    (0 on a centred scale)
+- a rating that cannot be read is masked and counted                                      (taken for half and half)
+- solo outcomes of a question are used again while the solver is frozen                   (sampled again)
+- the roles' alternation starts with a whole block                                        (one step short)
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from fractions import Fraction
-from typing import Any, ClassVar, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import AliasChoices, Field, model_validator
 
 from counterpoint import prompts
-from counterpoint.algorithms import credit as presets
+from counterpoint.algorithms import credit as ccpo
 from counterpoint.algorithms import history as running
 from counterpoint.algorithms import sepo
-from counterpoint.algorithms.advantage import Baseline, Scale, Squash, advantages, solo_mean
+from counterpoint.algorithms.advantage import Baseline, Scale, Squash, advantages, leave_one_out
 from counterpoint.algorithms.counterfactual import pair_solos
-from counterpoint.dialogue import (
-    NO_HISTORY, Credit, Method, Play, Seat, read_answer, sibling_groups, training_step,
-)  # fmt: skip
+from counterpoint.dialogue import NO_HISTORY, Credit, Method, Play, Seat, read_answer, sibling_groups, training_step
 from counterpoint.records import Completion, Episode, Fork, Request, Task, Turn
 from counterpoint.tasks.grading import grade
-from counterpoint.tasks.numbers import literal
-from counterpoint.tasks.reading import boxes
+from counterpoint.tasks.leak import states_answer, without_answer
 
 Role = Literal["thinker", "solver"]
-CreditName = Literal[
-    "effective", "published_v1", "published_event", "published_continuous", "shared", "sepo"
-]  # fmt: skip
-ROLES: tuple[Role, Role] = ("thinker", "solver")
-SHAPES: dict[str, tuple[Baseline, Scale, Squash]] = {
+ROLES: tuple[Role, ...] = get_args(Role)
+Preset = Literal["effective", "published_v1", "published_event", "published_continuous", "shared", "sepo"]
+SHAPES: dict[Preset, tuple[Baseline, Scale, Squash]] = {
     "effective": ("blended", "history_std", "none"),
-    "published_v1": ("group_mean", "group_std", "none"),  # the tanh is in its rewards
+    "published_v1": ("group_mean", "group_std", "none"),  # its tanh is in the rewards
     "published_event": ("group_mean", "none", "none"),
     "published_continuous": ("group_mean", "none", "none"),
     "shared": ("group_mean", "group_std", "none"),
     "sepo": ("group_mean", "none", "none"),
 }
 RATE = "rate"  # the kind of the fork that asks for ratings
-LONGEST_RATING = 80  # characters
-_ANSWER_LINE = re.compile(r"^.*\bfinal[ \t]+answer\b.*$\n?", re.IGNORECASE | re.MULTILINE)
-_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?:/\d+)?(?!\w|\.\d)")
 
 
 class ThinkSolve(Method):
@@ -65,11 +55,11 @@ class ThinkSolve(Method):
     thoughts: int = Field(default=4, ge=2)
     """Thoughts sampled for a question in training: one sibling group."""
     answers: int = Field(default=1, ge=1)
-    """Solver samples for each thought in training; more than one estimates E[outcome | thought]."""
+    """Solver samples for each thought in training; several estimate E[outcome | thought]."""
     solos: int | None = Field(default=None, ge=0)
-    """Solver samples of the bare question; as many as thoughts when not given, none where the credit needs none."""
-    credit_name: CreditName = Field(default="effective", alias="credit")
-    """How outcomes become advantages."""
+    """Solver samples of the bare question; when not given as many as thoughts, or none where the credit needs none."""
+    preset: Preset = Field(default="effective", validation_alias=AliasChoices("credit", "preset"))
+    """How outcomes become advantages; may be written `credit`."""
     baseline: Baseline | None = None
     """Replaces the preset's baseline."""
     scale: Scale | None = None
@@ -77,13 +67,17 @@ class ThinkSolve(Method):
     squash: Squash | None = None
     """Replaces the preset's squash."""
     bonus: float = Field(default=0.2, ge=0)
-    """Weight of the counterfactual bonus (published_event, published_continuous) or of the ratings (sepo)."""
+    """Weight of the counterfactual (published_event, published_continuous) or of the ratings (sepo)."""
+    alpha: float = Field(default=1.0, gt=0)
+    """published_v1: factor inside the thinker's tanh."""
+    eta: float = Field(default=1.0, ge=0)
+    """published_v1: steepness of the solver's gate."""
     rating_self: float = Field(default=0.3, ge=0, le=1)
     """sepo: weight of a role's rating of itself; the rest is the other's."""
     rating_centred: bool = True
-    """sepo: bonus is the share less the group's mean share, not less one half."""
+    """sepo: the bonus is a share less the group's mean share, not less one half."""
     train: str = Field(default="both", pattern=r"^(both|alternate\([1-9][0-9]*\))$")
-    """both: every role learns at every step. alternate(K): K steps the thinker, then K steps the solver, and so on."""
+    """both: every role learns at every step; alternate(K): K steps the thinker, K steps the solver, and so on."""
     train_roles: tuple[Role, ...] = ROLES
     """Roles whose adapters learn."""
     train_solo: bool = False
@@ -91,12 +85,343 @@ class ThinkSolve(Method):
     cache_solos: bool = True
     """Whether a question's solo outcomes are used again while the solver is frozen."""
     thought_chars: int = Field(default=4000, ge=0)
-    """Characters of a thought that reach the solver, its head; 0 means all."""
+    """Characters of a thought that reach the solver, from its head; 0 for all."""
     leak_penalty: float = Field(default=0.0, ge=0)
-    """Taken off the thinker's reward for a thought that states the gold answer."""
+    """Taken off the thinker's reward when its thought states the gold answer."""
     decay: float = Field(default=0.99, gt=0, lt=1)
-    """Decay of the run's history a step."""
+    """How much of the run's history one step keeps."""
     history_per_set: bool = False
     """Whether each task set has a history of its own."""
     min_std: float = Field(default=0.05, ge=0)
     """Under scale group_std, groups whose rewards spread less than this teach nothing."""
+
+    @model_validator(mode="after")
+    def _sound(self) -> ThinkSolve:
+        if self.answers > 1 and self.preset not in ("effective", "shared"):
+            raise ValueError(f"credit {self.preset!r} is defined for answers=1, got answers={self.answers}")
+        if self.solo_count == 0 and self._needs_solos:
+            raise ValueError(f"credit {self.preset!r} compares with solo answers: set solos above 0")
+        if self.train != "both" and set(self.train_roles) != set(ROLES):
+            raise ValueError(f"train={self.train!r} needs both train_roles, got {list(self.train_roles)}")
+        return self
+
+    @property
+    def shape(self) -> tuple[Baseline, Scale, Squash]:
+        """The switches in force."""
+        baseline, scale, squash = SHAPES[self.preset]
+        return self.baseline or baseline, self.scale or scale, self.squash or squash
+
+    @property
+    def _needs_solos(self) -> bool:
+        return self.preset.startswith("published") or self.shape[0] in ("solo_mean", "blended")
+
+    @property
+    def solo_count(self) -> int:
+        return self.solos if self.solos is not None else self.thoughts if self._needs_solos or self.train_solo else 0
+
+    @property
+    def siblings(self) -> int:
+        return self.thoughts
+
+    @property
+    def requests(self) -> int:
+        """A thought and its answers; in training as many for every sibling."""
+        return 1 + self.answers
+
+    def learning(self, step: int) -> tuple[Role, ...]:
+        """The roles that learn at a step, counted from 1."""
+        if self.train == "both" or step < 1:
+            return self.train_roles
+        block = (step - 1) // int(self.train.removeprefix("alternate(").removesuffix(")"))
+        return (ROLES[block % len(ROLES)],)
+
+    # ---- play ----------------------------------------------------------------------------------------------------
+
+    def play(self, task: Task, seat: Seat) -> Play:
+        thinker, solver = f"{seat.agents[0]}/thinker", f"{seat.agents[:2][-1]}/solver"
+        if not seat.present(thinker):
+            [alone] = yield [Request(solver, prompts.solve(task), "solo", seat.n)]
+            return read_answer(task, alone[0])
+        [thoughts] = yield [Request(thinker, prompts.think(task), "think", seat.n)]
+        whole = [t for t in thoughts if t.finish == "stop"]
+        answers = self.answers if seat.n > 1 else 1
+        replies = yield [
+            Request(solver, prompts.solve_with_thought(task, self._handed(t)), "solve", answers) for t in whole
+        ]
+        return read_answer(task, replies[0][0]) if thoughts[0].finish == "stop" else None
+
+    def _handed(self, thought: Completion) -> str:
+        text = without_answer(thought.text)
+        return text[: self.thought_chars] if self.thought_chars else text
+
+    def forks(self, episode: Episode, history: Mapping[str, Any] = NO_HISTORY) -> list[Fork]:
+        """Solo answers, unless they are known; ratings, which need the outcome."""
+        made = []
+        if self.solo_count and self._cached(episode, history) is None:
+            made.append(Fork(episode.id, 0, remove=episode.turns[0].agent, n=self.solo_count))
+        if self.preset == "sepo" and any(t.tag == "solve" for t in episode.turns):
+            made.append(Fork(episode.id, 0, kind=RATE))
+        return made
+
+    def _cached(self, episode: Episode, history: Mapping[str, Any]) -> list[float] | None:
+        if self.train_solo and "solver" in self.learning(training_step(episode)):
+            return None
+        known: list[float] | None = history.get("solos", {}).get(episode.task.id)
+        return known
+
+    def play_fork(self, task: Task, seat: Seat, fork: Fork, parent: Episode) -> Play:
+        return self._rate(task, parent) if fork.kind == RATE else self.play(task, seat)
+
+    def _rate(self, task: Task, parent: Episode) -> Play:
+        """Both roles rate every answered thought, knowing the outcome."""
+        asked = []
+        for thought, replies in _rows(parent):
+            for turn in replies[:1]:
+                right = grade(task, read_answer(task, turn.completion)) == "right"
+                messages = prompts.rate_split(task, self._handed(thought.completion), turn.completion.text, right)
+                asked += [Request(thought.agent, messages, RATE), Request(turn.agent, messages, RATE)]
+        yield asked
+        return None
+
+    def first_answer(self, episode: Episode) -> str | None:
+        """The solver's first reply is the team's first answer."""
+        return episode.answer
+
+    # ---- credit --------------------------------------------------------------------------------------------------
+
+    def credit(self, episode: Episode, forks: Sequence[Episode], history: Mapping[str, Any]) -> Credit:
+        credit, seen = Credit(), self._seen(episode, forks, history)
+        scope = episode.task.id.partition("/")[0] if self.history_per_set else ""
+        learning = self.learning(training_step(episode))
+        self._diagnose(credit, episode.task, seen)
+        thinker, solver = self._rewards(credit, scope, seen, history)
+        thinker = thinker - self.leak_penalty * seen.leaks
+        groups = [solver[seen.called].ravel()] if self.answers == 1 else list(solver[seen.called])
+        self._learn(credit, scope, "thinker", seen.thoughts, thinker, seen, history, learn="thinker" in learning)
+        replies = [turn for row in seen.replies for turn in row]
+        for rewards in groups:
+            turns, replies = replies[: len(rewards)], replies[len(rewards) :]
+            self._learn(credit, scope, "solver", turns, rewards, seen, history, learn="solver" in learning)
+        if self.train_solo and "solver" in learning and len(seen.solo_turns) > 1:
+            scale = "none" if self.shape[1] == "none" else "group_std"
+            credit.learn(seen.solo_turns, advantages(seen.solo, baseline="leave_one_out", scale=scale))
+        self._note_solos(credit, episode, seen, learning)
+        return credit
+
+    def _seen(self, episode: Episode, forks: Sequence[Episode], history: Mapping[str, Any]) -> _Seen:
+        """A recorded dialogue and its forks as outcomes in {-1, +1}."""
+        rows = _rows(episode)
+        joint = np.full((len(rows), self.answers), -1.0)
+        for k, (_, replies) in enumerate(rows):
+            if replies:
+                joint[k] = _outcomes(episode.task, replies)
+        seen = _Seen([thought for thought, _ in rows], [replies for _, replies in rows], joint)
+        seen.leaks = np.array([states_answer(episode.task, t.completion.text) for t in seen.thoughts], dtype=np.float64)
+        for fork in forks:
+            if fork.fork is not None and fork.fork.kind == RATE:
+                seen.ratings = [_rating(turn.completion.text) for turn in fork.turns]
+            else:
+                seen.solo_turns = list(fork.turns)
+                seen.solo = _outcomes(episode.task, seen.solo_turns)
+        if seen.solo_turns and all(not t.completion.text and len(t.completion.token_ids) > 1 for t in seen.solo_turns):
+            raise ValueError(f"dialogue {episode.id}: every solo answer has tokens but no text; the engine lost it")
+        known = self._cached(episode, history)
+        if not seen.solo_turns and known is not None:
+            seen.solo = np.array(known, dtype=np.float64)
+        return seen
+
+    def _rewards(
+        self, credit: Credit, scope: str, seen: _Seen, history: Mapping[str, Any]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Rewards of thoughts [n] and of answers [n, m]."""
+        joint = seen.joint.mean(axis=1)
+        match self.preset:
+            case "effective" | "shared":
+                return joint, seen.joint
+            case "published_v1":
+                j, s = (joint + 1) / 2, pair_solos((seen.solo + 1) / 2, len(joint))
+                before = _credit_history(history.get("v1", {}).get(scope))
+                credit.remember(f"v1|{scope}|joint", j)
+                credit.remember(f"v1|{scope}|solo", s)
+                thinker, solver = ccpo.published_v1(j, s, before, alpha=self.alpha, eta=self.eta)
+            case "published_event" | "published_continuous":
+                shaped = ccpo.published_event if self.preset == "published_event" else ccpo.published_continuous
+                thinker, solver = shaped(joint, np.full_like(joint, seen.solo.mean()), weight=self.bonus), joint
+            case "sepo":
+                bonus = self._rating_bonus(credit, seen)
+                thinker = sepo.rewards(joint, bonus, weight=self.bonus)
+                solver = sepo.rewards(joint, -bonus, weight=self.bonus)
+        return thinker, solver[:, None]
+
+    def _rating_bonus(self, credit: Credit, seen: _Seen) -> np.ndarray:
+        """SEPO's bonus of the thinker, 0 where a rating is missing or unreadable."""
+        given = np.full((len(seen.joint), 2), np.nan)
+        pairs = np.array([np.nan if r is None else r for r in seen.ratings], dtype=np.float64).reshape(-1, 2)
+        given[seen.called] = pairs if len(pairs) else np.nan
+        readable = ~np.isnan(given).any(axis=1)
+        for rating in seen.ratings:
+            credit.observe("rating_unreadable", rating is None)
+        share = sepo.shares(*np.where(readable[:, None], given, 0.5).T, eta=self.rating_self)
+        return (sepo.centred_bonus if self.rating_centred else sepo.plain_bonus)(share, readable)
+
+    def _learn(
+        self,
+        credit: Credit,
+        scope: str,
+        role: Role,
+        turns: Sequence[Turn],
+        rewards: np.ndarray,
+        seen: _Seen,
+        history: Mapping[str, Any],
+        *,
+        learn: bool,
+    ) -> None:
+        """Advantages of one group of a role, its samples, and what the history and the metrics keep of it."""
+        if len(rewards) == 0:
+            return
+        own = self._advantages(f"{scope}|{role}", rewards, seen.solo, history)
+        credit.observe(f"reward/{role}", rewards.mean())
+        credit.observe(f"zero_signal/{role}", not own.any())
+        credit.remember(f"advantage|{role}", own)
+        plain = seen.joint.mean(axis=1) if role == "thinker" else _outcomes_of(seen, turns)
+        credit.remember(f"plain|{role}", plain - plain.mean())
+        if len(rewards) > 1 and len(seen.solo):
+            credit.remember(f"run|{scope}|{role}|reward", rewards)
+            credit.remember(f"run|{scope}|{role}|left_out", leave_one_out(rewards))
+            credit.remember(f"run|{scope}|{role}|solo", np.full_like(rewards, seen.solo.mean()))
+        if learn and own.any():
+            credit.learn(turns, own)
+
+    def _advantages(self, key: str, rewards: np.ndarray, solo: np.ndarray, history: Mapping[str, Any]) -> np.ndarray:
+        baseline, scale, squash = self.shape
+        if len(rewards) < 2 and baseline in ("blended", "leave_one_out"):
+            baseline = "solo_mean" if len(solo) else "group_mean"  # no sibling: the mean is itself, no signal
+        state = history.get("run", {}).get(key)
+        return advantages(
+            rewards,
+            baseline=baseline,
+            scale=scale,
+            squash=squash,
+            solo=solo,
+            weight=running.blend_weight(running.Blend(**state["blend"]) if state else running.Blend()),
+            history_std=running.std(running.Moments(**state["moments"]) if state else running.Moments()),
+            min_std=self.min_std,
+        )
+
+    def _diagnose(self, credit: Credit, task: Task, seen: _Seen) -> None:
+        """What ccpo.md asks to watch, as observations."""
+        joint = seen.joint.mean(axis=1)
+        credit.observe("joint_accuracy", (seen.joint > 0).mean())
+        for leak, thought in zip(seen.leaks, seen.thoughts, strict=True):
+            credit.observe("leak", leak)
+            credit.observe("truncated/thinker", thought.completion.finish == "length")
+        for turn in (t for row in seen.replies for t in row):
+            credit.observe("truncated/solver", turn.completion.finish == "length")
+        if not len(seen.solo):
+            return
+        b = seen.solo.mean()
+        credit.observe("solo_accuracy", (seen.solo > 0).mean())
+        credit.observe("solo_cached", not seen.solo_turns)
+        helped, hurt = (joint > 0) & (b < 0), (joint < 0) & (b > 0)
+        for name, rows in (("helped", helped), ("hurt", hurt), ("same", ~helped & ~hurt)):
+            credit.observe(name, rows.mean())
+
+    # ---- the run's history ---------------------------------------------------------------------------------------
+
+    def _note_solos(self, credit: Credit, episode: Episode, seen: _Seen, learning: Sequence[Role]) -> None:
+        """Solo outcomes hold until the solver learns."""
+        if self.cache_solos and self.solo_count:
+            frozen = "solver" not in learning
+            credit.remember("solver_learned", [not frozen])
+            if frozen:
+                credit.remember(f"solos|{episode.task.id}", seen.solo if seen.solo_turns else [])
+
+    def remember(self, history: Mapping[str, Any], streams: Mapping[str, list[float]]) -> dict[str, Any]:
+        new: dict[str, Any] = dict(history)
+        rows = {name: np.array(values, dtype=np.float64) for name, values in streams.items()}
+        run, v1 = dict(new.get("run", {})), dict(new.get("v1", {}))
+        for name in sorted(n for n in rows if n.startswith("run|") and n.endswith("|reward")):
+            key, stem = name[4:-7], name.removesuffix("reward")
+            old = run.get(key, {"moments": {}, "blend": {}})
+            moments = running.update(running.Moments(**old["moments"]), rows[name], decay=self.decay)
+            blend = running.blend_update(
+                running.Blend(**old["blend"]),
+                rows[name],
+                rows[f"{stem}left_out"],
+                rows[f"{stem}solo"],
+                decay=self.decay,
+            )
+            run[key] = {"moments": asdict(moments), "blend": asdict(blend)}
+        for name in sorted(n for n in rows if n.startswith("v1|") and n.endswith("|joint")):
+            scope = name[3:-6]
+            old_v1 = _credit_history(v1.get(scope))
+            v1[scope] = asdict(ccpo.update_history(old_v1, rows[name], rows[f"v1|{scope}|solo"], decay=self.decay))
+        solos = {} if any(streams.get("solver_learned", ())) else dict(new.get("solos", {}))
+        solos |= {name[6:]: list(values) for name, values in streams.items() if name.startswith("solos|") and values}
+        kept = {"run": run, "v1": v1, "solos": solos}
+        return new | {name: part for name, part in kept.items() if part or name in new}
+
+    def figures(self, streams: Mapping[str, list[float]]) -> dict[str, float]:
+        """Correlation of each role's advantages with the plain ones, over all rows of the step."""
+        found = {}
+        for role in ROLES:
+            own, plain = (
+                np.array(streams.get(f"{kind}|{role}", ()), dtype=np.float64) for kind in ("advantage", "plain")
+            )
+            if len(own) > 1 and own.std() > 0 and plain.std() > 0:
+                found[f"plain_correlation/{role}"] = float(np.corrcoef(own, plain)[0, 1])
+        return found
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A dialogue in numbers."""
+
+    thoughts: list[Turn]
+    replies: list[list[Turn]]  # the answers to each thought; none where it was cut off
+    joint: np.ndarray  # [n, m] outcomes
+    leaks: np.ndarray = field(default_factory=lambda: np.zeros(0))  # [n]
+    solo_turns: list[Turn] = field(default_factory=list)
+    solo: np.ndarray = field(default_factory=lambda: np.zeros(0))  # [solos] outcomes
+    ratings: list[float | None] = field(default_factory=list)  # of the thinker's share: thinker's, solver's, ...
+
+    @property
+    def called(self) -> np.ndarray:
+        return np.array([bool(row) for row in self.replies], dtype=bool)
+
+
+def _rows(episode: Episode) -> list[tuple[Turn, list[Turn]]]:
+    """Every thought with its answers."""
+    groups = sibling_groups(episode)
+    answers = iter([groups[g] for g in sorted(groups)][1:])
+    return [(t, next(answers) if t.completion.finish == "stop" else []) for t in groups[0]]
+
+
+def _outcomes(task: Task, turns: Sequence[Turn]) -> np.ndarray:
+    right = np.array([grade(task, read_answer(task, t.completion)) == "right" for t in turns], dtype=bool)
+    cut = np.array([t.completion.finish == "length" for t in turns], dtype=bool)
+    return ccpo.outcomes(right, cut)
+
+
+def _outcomes_of(seen: _Seen, turns: Sequence[Turn]) -> np.ndarray:
+    place = {id(turn): (k, j) for k, row in enumerate(seen.replies) for j, turn in enumerate(row)}
+    return np.array([seen.joint[place[id(turn)]] for turn in turns], dtype=np.float64)
+
+
+def _rating(text: str) -> float | None:
+    """The first of two shares that add up to 1, as a JSON list and nothing else; None where it is anything else."""
+    text = text.strip()
+    if len(text) > 80 or text.count("[") != 1:
+        return None
+    try:
+        pair = json.loads(text)
+    except json.JSONDecodeError:
+        return None
+    if not isinstance(pair, list) or len(pair) != 2 or any(type(x) not in (int, float) for x in pair):
+        return None
+    first, second = pair
+    return float(first) if 0 <= first <= 1 and abs(first + second - 1) < 1e-6 else None
+
+
+def _credit_history(data: Mapping[str, Any] | None) -> ccpo.CreditHistory:
+    return ccpo.CreditHistory(**{name: running.PublishedMoments(**part) for name, part in (data or {}).items()})

@@ -85,6 +85,7 @@ def read_dialogue(
 ) -> Dialogue:
     """Everything to be shown of an episode; rewards and advantages only with its credit."""
     reader = _Reader(method, episode.task, _advantages(credit), _rewards(credit))
+    bare = _Reader(method, episode.task, {}, {})  # forks are worth what they were played for, nothing else
     values = _Values(credit)
     by_decision = {f.fork.at: f for f in forks if f.fork is not None and f.fork.action is not None}
     board = _Pending()
@@ -93,9 +94,9 @@ def read_dialogue(
         if index is not None and move.decision is not None:
             move.values = values.next(move.decision)
             if index in by_decision:
-                move.branch = _branch(reader, by_decision[index], board.before)
+                move.branch = _branch(bare, by_decision[index], board.before)
         moves.append(move)
-    removals = [_branch(reader, f, None) for f in forks if f.fork is not None and f.fork.action is None]
+    removals = [_branch(bare, f, None) for f in forks if f.fork is not None and f.fork.action is None]
     first = method.first_answer(episode)
     return Dialogue(
         episode, moves, removals, first, grade(episode.task, first), grade(episode.task, episode.answer)

@@ -33,7 +33,7 @@ def _puzzle(rng: random.Random, question: str, lines: list[str], right: str, wro
     options = rng.sample(wrong, 3)
     options.insert(place, right)
     letter = LETTERS[place]
-    return Worked(question, letter, "choice", (*lines, f"{right}={letter}"), "\n".join(lines), tuple(options))
+    return Worked(question, letter, "choice", (*lines, f"so {right}={letter}"), "\n".join(lines), tuple(options))
 
 
 def _order(rng: random.Random) -> Worked:
@@ -44,7 +44,7 @@ def _order(rng: random.Random) -> Worked:
     rng.shuffle(facts)
     place = rng.randrange(4)
     ask = (most, f"second {most}", f"second {least}", least)[place]
-    line = ">".join(people)
+    line = f"order {' > '.join(people)}"
     right = people[place]
     return _puzzle(rng, f"{' '.join(facts)} Who is the {ask}?", [line], right, [p for p in people if p != right])
 
@@ -73,7 +73,7 @@ def _seats(rng: random.Random) -> Worked:
         i, j = sorted(rng.sample(range(4), 2))
         text += f" {row[i]} and {row[j]} swap seats."
         row[i], row[j] = row[j], row[i]
-        lines.append(" ".join(row))
+        lines.append(f"row {' '.join(row)}")
     seat = rng.randrange(4)
     right = row[seat]
     ask = f"Who sits in seat {seat + 1}?"
@@ -93,7 +93,7 @@ def _liars(rng: random.Random) -> Worked:
     lines = [f"{person} {'true' if t else 'lies'}" for person, t in zip(people, truth, strict=True)]
     liars = truth.count(False)
     wrong = [str(n) for n in rng.sample([n for n in range(5) if n != liars], 3)]
-    return _puzzle(rng, f"{text} How many of the four lie?", [", ".join(lines)], str(liars), wrong)
+    return _puzzle(rng, f"{text} How many of the four lie?", [f"so {', '.join(lines)}"], str(liars), wrong)
 
 
 FAMILIES = (_order, _sequence, _seats, _liars)
