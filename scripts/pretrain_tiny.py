@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tiny_tokenizer
 import torch
-from tiny_corpus import SETS, Corpus, Example
+from tiny_corpus import FIRST_ROLES, ROLES, SETS, Corpus, Example
 from tiny_sample import attempts, encode, review_rates, share
 from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
@@ -44,11 +44,11 @@ def new_model(tokenizer: PreTrainedTokenizerBase, seed: int) -> LlamaForCausalLM
 def batches(
     corpus: Corpus, tokenizer: PreTrainedTokenizerBase, tokens: int, seed: int
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Right-padded rows of about equal length, `tokens` a batch, and the mask of the reply tokens in them."""
+    """Right-padded rows of about equal length, `tokens` a batch, and the mask of the tokens to learn."""
     rng = random.Random(fold(seed, "batches"))
     while True:
-        rows = sorted((_row(corpus.example(), tokenizer) for _ in range(3000)), key=lambda row: len(row[0]))
-        groups: list[list[tuple[list[int], int]]] = [[]]
+        rows = sorted((_row(corpus.example(), tokenizer) for _ in range(2000)), key=lambda row: len(row[0]))
+        groups: list[list[tuple[list[int], list[bool]]]] = [[]]
         for row in rows:
             if (len(groups[-1]) + 1) * len(row[0]) > tokens:
                 groups.append([])
@@ -56,32 +56,47 @@ def batches(
         rng.shuffle(groups)
         for group in groups:
             width = max(len(ids) for ids, _ in group)
-            ids = torch.full((len(group), width), tokenizer.pad_token_id)
-            reply = torch.zeros(len(group), width, dtype=torch.bool)
-            for i, (row, start) in enumerate(group):
-                ids[i, : len(row)] = torch.tensor(row)
-                reply[i, start : len(row)] = True
-            yield ids, reply
+            yield (
+                torch.tensor([ids + [tokenizer.pad_token_id] * (width - len(ids)) for ids, _ in group]),
+                torch.tensor([learn + [False] * (width - len(learn)) for _, learn in group]),
+            )
 
 
-def _row(example: Example, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], int]:
+def _row(example: Example, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[bool]]:
     prompt = encode(tokenizer, example.messages)
-    reply = tokenizer.encode(example.reply, add_special_tokens=False)
-    return [*prompt, *reply, tokenizer.eos_token_id], len(prompt)
+    reply = [*tokenizer.encode(example.reply, add_special_tokens=False), tokenizer.eos_token_id]
+    learn = [True] * len(reply)
+    if example.results_only:
+        (equals,), (verdict,), (newline,) = (tokenizer.encode(mark) for mark in ("=", "Verdict: ", "\n"))
+        after = False
+        for i, token in enumerate(reply):
+            learn[i] = after
+            after = token in (equals, verdict) or (after and token != newline)
+    return prompt + reply, [False] * len(prompt) + learn
 
 
-def step_loss(model: LlamaForCausalLM, ids: torch.Tensor, reply: torch.Tensor) -> torch.Tensor:
-    """Mean cross-entropy of the reply tokens; rows are right-padded, so the causal mask suffices."""
+def step_loss(model: LlamaForCausalLM, ids: torch.Tensor, learn: torch.Tensor) -> torch.Tensor:
+    """Mean cross-entropy of the tokens to learn; rows are right-padded, so the causal mask suffices."""
     with torch.autocast("cpu", torch.bfloat16):
         hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
-        logits = model.lm_head(hidden[:, :-1][reply[:, 1:]])
-    return cross_entropy(logits.float(), ids[:, 1:][reply[:, 1:]])
+        logits = model.lm_head(hidden[:, :-1][learn[:, 1:]])
+    return cross_entropy(logits.float(), ids[:, 1:][learn[:, 1:]])
+
+
+def optimizers(model: LlamaForCausalLM, args: argparse.Namespace) -> list[torch.optim.Optimizer]:
+    """Muon for the weight matrices, AdamW for embeddings and norms."""
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
+    rest = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
+    return [
+        torch.optim.Muon(matrices, lr=args.muon_lr, momentum=0.95, weight_decay=0.01),
+        torch.optim.AdamW(rest, lr=args.lr, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
 
 
 def rate_at(step: int, args: argparse.Namespace) -> float:
-    """Linear warm-up, then a cosine to a tenth over `decay` steps (training may stop before its end)."""
+    """The share of the full rate: linear warm-up, then a cosine to a tenth over `decay` steps."""
     done = min(1.0, step / args.decay)
-    return args.lr * min(1.0, (step + 1) / args.warmup) * (0.1 + 0.45 * (1 + math.cos(math.pi * done)))
+    return min(1.0, step / args.warmup) * (0.1 + 0.45 * (1 + math.cos(math.pi * done)))
 
 
 def fill_pool(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, corpus: Corpus, seed: int) -> None:
@@ -114,20 +129,22 @@ def train(args: argparse.Namespace) -> None:
     tokenizer = tiny_tokenizer.build(args.seed)
     model = new_model(tokenizer, args.seed)
     print(f"{sum(p.numel() for p in model.parameters())} parameters, {len(tokenizer)} tokens, {vars(args)}", flush=True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.98), weight_decay=0.01)
+    both = optimizers(model, args)
+    schedules = [torch.optim.lr_scheduler.LambdaLR(one, lambda i: rate_at(i + 1, args)) for one in both]
     corpus = Corpus(args.seed)
     source = batches(corpus, tokenizer, args.tokens, args.seed)
     start, seen, loss_sum = time.perf_counter(), 0, 0.0
     for step in range(1, args.steps + 1):
         model.train()
-        for group in optimizer.param_groups:
-            group["lr"] = rate_at(step, args)
-        ids, reply = next(source)
-        loss = step_loss(model, ids, reply)
+        corpus.roles = FIRST_ROLES if step <= args.first else ROLES
+        ids, learn = next(source)
+        loss = step_loss(model, ids, learn)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
+        for one, schedule in zip(both, schedules, strict=True):
+            one.step()
+            one.zero_grad()
+            schedule.step()
         seen, loss_sum = seen + ids.numel(), loss_sum + loss.item()
         if step % 50 == 0:
             took = time.perf_counter() - start
@@ -161,6 +178,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--decay", type=int, default=4000)
     parser.add_argument("--warmup", type=int, default=100)
     parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--muon-lr", type=float, default=0.02)
+    parser.add_argument("--first", type=int, default=800, help="steps on solutions and drill alone")
     parser.add_argument("--tokens", type=int, default=8192)
     parser.add_argument("--every", type=int, default=250, help="steps between measurements and refills of the pool")
     parser.add_argument("--pool-from", type=int, default=1000)

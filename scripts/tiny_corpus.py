@@ -14,16 +14,18 @@ from counterpoint.tasks.mini import stream
 from counterpoint.tasks.mini_worked import Worked, final_line
 
 EQUATION = re.compile(r"(\d+)([-+*/])(\d+)=(\d+)")
-SETS = {"mini-gsm": 0.6, "mini-math": 0.2, "mini-choice": 0.2}
+SETS = {"mini-gsm": 0.5, "mini-math": 0.22, "mini-choice": 0.28}
 ROLES = {
-    "solve": 0.50,
-    "review": 0.18,
+    "solve": 0.36,
+    "drill": 0.12,
+    "review": 0.22,
     "revise": 0.12,
-    "think": 0.06,
-    "solve_with_thought": 0.07,
+    "think": 0.05,
+    "solve_with_thought": 0.06,
     "debate": 0.04,
     "review_verdict_first": 0.03,
 }
+FIRST_ROLES = {"solve": 0.70, "drill": 0.30}  # until the problems themselves are learned
 SPEAKERS = (("proposer", "reviewer"), ("agent0", "agent1"), ("agent1", "agent0"))
 
 
@@ -33,6 +35,7 @@ class Example:
 
     messages: tuple[Message, ...]
     reply: str
+    results_only: bool = False  # learn only what follows each "=" or "Verdict: ", to the end of its line
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ def misread(worked: Worked, rng: random.Random) -> str:
     if worked.kind == "choice":
         letter = rng.choice([c for c in prompts.LETTERS[:4] if c != worked.answer])
         option = worked.choices[prompts.LETTERS.index(letter)]
-        return "\n".join([*worked.steps[:-1], f"{option}={letter}", final_line("choice", letter)])
+        return "\n".join([*worked.steps[:-1], f"so {option}={letter}", final_line("choice", letter)])
     equations = [EQUATION.fullmatch(step) for step in worked.steps]
     broken = rng.randrange(len(equations))
     renamed: dict[str, str] = {}
@@ -126,6 +129,7 @@ class Corpus:
         self.rng = random.Random(fold(seed, "corpus"))
         self.streams = {name: stream(name, seed) for name in SETS}
         self.pool = Pool()
+        self.roles = ROLES
 
     def worked(self) -> Worked:
         """One fresh problem of a set drawn by SETS."""
@@ -153,10 +157,12 @@ class Corpus:
         """One example of `role`, or of a role drawn by ROLES."""
         rng = self.rng
         if role is None:
-            (role,) = rng.choices(list(ROLES), list(ROLES.values()))
+            (role,) = rng.choices(list(self.roles), list(self.roles.values()))
         if role in ("review", "review_verdict_first", "revise", "debate"):
             pending = self.attempt(rng.random() < 0.5)
             return self._beside(role, pending, _bare(pending.worked))
+        if role == "drill":
+            return self._drill()
         worked = self.worked()
         task = _bare(worked)
         if role == "think":
@@ -178,6 +184,21 @@ class Corpus:
             return Example(prompts.debate(task, others), worked.solution)
         votes = self.rng.randint(-3, 3)
         return Example(prompts.revise(task, pending.text, votes, self.history(worked)), worked.solution)
+
+    def _drill(self) -> Example:
+        """A sheet of unrelated equations, as they occur in solutions, or of comparisons, as reviews make them."""
+        if self.rng.random() < 0.35:
+            lines = [self._comparison() for _ in range(8)]
+            return Example((Message("user", "Drill"),), "\n".join(lines), results_only=True)
+        lines = [step for name in ("mini-gsm", "mini-math") * 3 for step in next(self.streams[name]).steps]
+        self.rng.shuffle(lines)
+        return Example((Message("user", "Drill"),), "\n".join(lines[:12]), results_only=True)
+
+    def _comparison(self) -> str:
+        worked = self.worked()
+        right = self.rng.random() < 0.5
+        text = worked.solution if right else misread(worked, self.rng)
+        return review_of(Attempt(worked, text, answer_in(text) == worked.answer)).split("\n", len(worked.steps))[-1]
 
     def _plan(self, worked: Worked) -> str:
         """A plan as a thinker may give it: good, cut short, misread or missing."""

@@ -106,7 +106,9 @@ def test_train_evaluate_show_end_to_end(command, micro, tmp_path):
 
 def test_prompt_longer_than_the_context_loses_nothing(command, micro, tmp_path):
     (tmp_path / "long.jsonl").write_text(json.dumps({"question": "word " * 3000, "answer": "1"}) + "\n")
-    code, _, err = command("train", f"model.name={micro}", *SMALL, "dialogues=1", "tasks.train=jsonl:long.jsonl", "--out", "r")
+    code, _, err = command(
+        "train", f"model.name={micro}", *SMALL, "dialogues=1", "tasks.train=jsonl:long.jsonl", "--out", "r"
+    )
     assert code == 2
     assert "do not fit the context" in err
     assert (tmp_path / "r" / "untrained" / "mini-gsm.jsonl").exists()
@@ -129,7 +131,7 @@ def test_lists(command, what):
 
 
 def test_help_needs_no_torch():
-    code = "import sys; sys.argv=['counterpoint','--help']\nfrom counterpoint import cli\ntry: cli.main()\nexcept SystemExit: pass\n"
-    code += "print('torch' in sys.modules)"
+    code = "import sys; sys.argv = ['counterpoint', '--help']\nfrom counterpoint import cli\n"
+    code += "try: cli.main()\nexcept SystemExit: print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip().endswith("False")

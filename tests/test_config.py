@@ -28,7 +28,9 @@ def test_yaml_round_trip_gives_the_same_config():
 
 
 def test_overrides():
-    config = load_config(None, ["agents=[{name: ann}, {name: bob, model: other}]", "model.dtype=float32", "tasks.eval=mini-gsm"])
+    config = load_config(
+        None, ["agents=[{name: ann}, {name: bob, model: other}]", "model.dtype=float32", "tasks.eval=mini-gsm"]
+    )
     assert config.names == ("ann", "bob")
     assert config.agents[1].model.name == "other"
     assert (config.model.name, config.model.dtype) == ("tiny", "float32")

@@ -12,7 +12,7 @@ LEVELS = {
     "prompts": 2, "tasks": 2, "controllers": 2, "lora": 2, "gguf": 2, "models": 3, "engines": 4,
     "dialogue": 4, "play": 5,
     "methods": 6,
-    "learner": 7, "store": 7,
+    "packing": 6, "learner": 7, "store": 7,
     "config": 8, "team": 9, "progress": 9, "evaluate": 9, "train": 10, "compare": 11,
     "report": 10, "show": 10, "tables": 10, "watch": 10, "trackers": 7, "testing": 10, "estimate": 10,
     "cli": 12, "__init__": 0,

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from counterpoint.engines.sampling import log_softmax
-from counterpoint.learner import Learner, LearnerSettings, _Meter, _pack, _rows
+from counterpoint.learner import Learner, LearnerSettings, Meter
+from counterpoint.packing import pack, rows_of
 from counterpoint.records import Message, Request, Sample, Sampling
 from counterpoint.rng import fold
 
@@ -33,7 +34,7 @@ def gradients(learner, samples):
         for p in parameters.values():
             p.requires_grad_(True)
             p.grad = None
-    learner.accumulate(_rows(samples), _Meter())
+    learner.accumulate(rows_of(samples), Meter())
     return {a: {k: p.grad.clone() for k, p in ps.items()} for a, ps in learner.parameters.items()}
 
 
@@ -55,10 +56,10 @@ def test_packed_siblings_equal_separate_sequences(team):
     """Log-probabilities and gradients of [prompt | reply | reply ...] rows equal one sequence at a time."""
     model = next(iter(team.models.values()))
     learner, samples = learner_of(team, token_budget=100_000), samples_of(team)
-    batch = _pack(_rows(samples), model)
+    batch = pack(rows_of(samples), model)
     with torch.no_grad():
         packed = learner.logp(model, batch, batch.adapter)
-    for row, sample in zip(packed, [s for r in _rows(samples) for s in r.samples], strict=True):
+    for row, sample in zip(packed, [s for r in rows_of(samples) for s in r.samples], strict=True):
         ids = torch.tensor([sample.prompt_ids + sample.token_ids])
         index = torch.tensor([model.adapters.names.index(sample.agent)])
         with torch.no_grad(), model.adapters.routed(index, live=True):

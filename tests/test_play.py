@@ -66,7 +66,14 @@ def run(jobs, n=1, agents=("a", "b")):
     engine = ScriptedEngine(lambda request, seed: f"{request.tag}:{seed % 1000}")
     method = Chain(name="chain")
     played = play(
-        method, jobs, agents=agents, engine=engine, controllers=method.controllers(agents), sampling=Sampling(), seed=0, n=n
+        method,
+        jobs,
+        agents=agents,
+        engine=engine,
+        controllers=method.controllers(agents),
+        sampling=Sampling(),
+        seed=0,
+        n=n,
     )
     return sorted(played, key=lambda e: e.id), engine
 

@@ -70,7 +70,9 @@ def whole(micro, tmp_path_factory):
     out = tmp_path_factory.mktemp("whole") / "run"
     assert run("none:1", micro, out) == 0
     found = contents(out)
-    assert {"summary.json", "metrics.jsonl", "train/000003.jsonl", "checkpoints/000003/optimizer.safetensors"} <= set(found)
+    assert {"summary.json", "metrics.jsonl", "train/000003.jsonl", "checkpoints/000003/optimizer.safetensors"} <= set(
+        found
+    )
     return found
 
 

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, SupportsFloat
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -73,7 +73,7 @@ class Credit:
     metrics: dict[str, list[float]] = field(default_factory=dict)  # observations; the step reports their means
     streams: dict[str, list[float]] = field(default_factory=dict)  # outcomes for the global history
 
-    def observe(self, name: str, value: float) -> None:
+    def observe(self, name: str, value: SupportsFloat) -> None:
         """Add one observation of a metric."""
         self.metrics.setdefault(name, []).append(float(value))
 

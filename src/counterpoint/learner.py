@@ -1,14 +1,12 @@
 """Samples in, better adapters out: minibatches -> loss -> one optimizer per adapter.
 
-Siblings share their prompt: a row is [prompt | reply 1 | ... | reply G] under a mask in which each reply sees the prompt
-and itself, so a prompt is run once, forward and backward. Rows of several adapters ride in one batch. Log-probabilities
-are computed at reply positions only, in chunks of the vocabulary's size.
+Rows are packed (packing.py); rows of several adapters ride in one batch, and every adapter's loss is the mean over its own
+sequences of the whole minibatch, however that is split into micro-batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,10 +17,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from counterpoint.algorithms import policy_loss
-from counterpoint.engines.sampling import log_softmax
-from counterpoint.errors import ConfigError
 from counterpoint.hooks import Hook, load_hook
 from counterpoint.models import Model
+from counterpoint.packing import Packed, Row, micro_batches, pack, rows_of, token_logp
 from counterpoint.records import Sample, Sampling
 from counterpoint.rng import generator
 from counterpoint.settings import Settings
@@ -59,19 +56,6 @@ class LearnerSettings(Settings):
     """Recompute activations in the backward pass: less memory, more time."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """Siblings of one prompt under one adapter."""
-
-    agent: str
-    prompt: tuple[int, ...]
-    samples: tuple[Sample, ...]
-
-    @property
-    def width(self) -> int:
-        return len(self.prompt) + sum(len(s.token_ids) - 1 for s in self.samples)
-
-
 class Learner:
     """Adam per adapter over one or several base models."""
 
@@ -91,8 +75,8 @@ class Learner:
 
     def step(self, samples: Sequence[Sample]) -> dict[str, float]:
         """Several optimizer steps on one batch; metrics by role, and how many updates were refused."""
-        meter = _Meter()
-        rows = _rows(samples)
+        meter = Meter()
+        rows = rows_of(samples)
         for epoch in range(self.settings.epochs):
             order = generator(self.seed, "minibatch", self.steps, epoch).permutation(len(rows))
             count = min(self.settings.minibatches, len(rows))
@@ -101,7 +85,7 @@ class Learner:
         self.steps += 1
         return meter.means() | {"samples": float(len(samples)), "rows": float(len(rows))}
 
-    def _update(self, rows: Sequence[_Row], meter: _Meter, *, first: bool) -> None:
+    def _update(self, rows: Sequence[Row], meter: Meter, *, first: bool) -> None:
         """One optimizer step of every adapter that has rows here."""
         present = sorted({row.agent for row in rows})
         for agent in present:
@@ -120,36 +104,36 @@ class Learner:
                 parameter.requires_grad_(False)
                 parameter.grad = None
 
-    def accumulate(self, rows: Sequence[_Row], meter: _Meter, *, first: bool = False) -> None:
+    def accumulate(self, rows: Sequence[Row], meter: Meter, *, first: bool = False) -> None:
         """Add the gradients of one minibatch, whatever way it is split into micro-batches."""
         counts: dict[str, int] = {}
         for row in rows:
             counts[row.agent] = counts.get(row.agent, 0) + len(row.samples)
         for model in {id(self.models[row.agent]): self.models[row.agent] for row in rows}.values():
             own = [row for row in rows if self.models[row.agent] is model]
-            for micro in _micro_batches(own, self.settings.token_budget):
+            for micro in micro_batches(own, self.settings.token_budget):
                 self._backward(model, micro, counts, meter, first)
 
     def _backward(
-        self, model: Model, rows: Sequence[_Row], counts: Mapping[str, int], meter: _Meter, first: bool
+        self, model: Model, rows: Sequence[Row], counts: Mapping[str, int], meter: Meter, first: bool
     ) -> None:
-        batch = _pack(rows, model)
+        batch = pack(rows, model)
         ref = None
         if self.settings.kl:
             with torch.no_grad():
                 ref = self.logp(model, batch, torch.full_like(batch.adapter, -1))
         with model.adapters.routed(batch.adapter, live=True):  # the backward pass may run layers again
             logp = self._routed_logp(model, batch)
-            self._loss_of(rows, batch, logp, ref, counts, meter, first).backward()
+            torch.autograd.backward(self._loss_of(rows, batch, logp, ref, counts, meter, first))
 
     def _loss_of(
         self,
-        rows: Sequence[_Row],
-        batch: _Packed,
+        rows: Sequence[Row],
+        batch: Packed,
         logp: Tensor,
         ref: Tensor | None,
         counts: Mapping[str, int],
-        meter: _Meter,
+        meter: Meter,
         first: bool,
     ) -> Tensor:
         """The sum over adapters of their own mean losses; `counts` are their sequences in the whole minibatch."""
@@ -184,15 +168,15 @@ class Learner:
         function = getattr(policy_loss, s.algorithm)
         return lambda *args, **kw: function(*args, **options, **kw)
 
-    def logp(self, model: Model, batch: _Packed, adapter: Tensor) -> Tensor:
+    def logp(self, model: Model, batch: Packed, adapter: Tensor) -> Tensor:
         """log pi of every reply token at the sampling temperature, [N sequences, T], row b under adapter[b]."""
         with model.adapters.routed(adapter, live=True):
             return self._routed_logp(model, batch)
 
-    def _routed_logp(self, model: Model, batch: _Packed) -> Tensor:
+    def _routed_logp(self, model: Model, batch: Packed) -> Tensor:
         hidden = model.hidden(batch.ids, batch.positions, batch.attention)
         picked = hidden[batch.row_of, batch.at]
-        values = _token_logp(model, picked, batch.targets, self.sampling.temperature)
+        values = token_logp(model, picked, batch.targets, self.sampling.temperature)
         return picked.new_zeros(batch.mask.shape, dtype=torch.float32).masked_scatter(batch.mask, values)
 
     # ---- state ---------------------------------------------------------------------------------------------------
@@ -222,20 +206,6 @@ class Learner:
             self.optimizers[agent].state[parameter][moment] = place
 
 
-@dataclass(slots=True)
-class _Packed:
-    ids: Tensor  # [B, L]
-    positions: Tensor  # [B, L]
-    attention: Tensor  # [B, 1, L, L] bool
-    adapter: Tensor  # [B]
-    row_of: Tensor  # [M] row of every reply token's predictor
-    at: Tensor  # [M] its column
-    targets: Tensor  # [M]
-    mask: Tensor  # [N, T] reply tokens of every sequence
-    old_logp: Tensor  # [N, T]
-    advantage: Tensor  # [N]
-
-
 def _recompute_activations(model: Model) -> None:
     """Run every decoder layer under a checkpoint while gradients are on; with LoRA only the adapters need them."""
     for layer in model.base.base_model.layers:
@@ -249,89 +219,7 @@ def _recompute_activations(model: Model) -> None:
         layer.forward = forward
 
 
-def _rows(samples: Sequence[Sample]) -> list[_Row]:
-    """Siblings together, in order of first appearance."""
-    found: dict[tuple[str, tuple[int, ...]], list[Sample]] = {}
-    for sample in samples:
-        if not sample.token_ids:
-            raise ConfigError(f"a sample of {sample.agent} has no tokens; the engine must return at least EOS")
-        found.setdefault((sample.agent, sample.prompt_ids), []).append(sample)
-    return [_Row(agent, prompt, tuple(group)) for (agent, prompt), group in found.items()]
-
-
-def _micro_batches(rows: Sequence[_Row], budget: int) -> Iterator[list[_Row]]:
-    """Rows of similar width together, each batch within `budget` tokens, padding included (one row always fits)."""
-    batch: list[_Row] = []
-    for row in sorted(rows, key=lambda r: (-r.width, r.agent, r.prompt)):
-        if batch and batch[0].width * (len(batch) + 1) > budget:
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch
-
-
-def _pack(rows: Sequence[_Row], model: Model) -> _Packed:
-    width = max(row.width for row in rows)
-    sequences = [s for row in rows for s in row.samples]
-    longest = max(len(s.token_ids) for s in sequences)
-    ids = torch.zeros(len(rows), width, dtype=torch.long)
-    positions = torch.zeros_like(ids)
-    segment = torch.full_like(ids, -1)  # 0 prompt, 1.. replies, -1 padding
-    mask = torch.zeros(len(sequences), longest, dtype=torch.bool)
-    old = torch.zeros(len(sequences), longest)
-    row_of, at, targets = [], [], []
-    n = 0
-    for b, row in enumerate(rows):
-        p = len(row.prompt)
-        ids[b, :p] = torch.tensor(row.prompt)
-        positions[b, :p] = torch.arange(p)
-        segment[b, :p] = 0
-        start = p
-        for j, sample in enumerate(row.samples, start=1):
-            t = len(sample.token_ids)
-            ids[b, start : start + t - 1] = torch.tensor(sample.token_ids[:-1])
-            positions[b, start : start + t - 1] = torch.arange(p, p + t - 1)
-            segment[b, start : start + t - 1] = j
-            row_of += [b] * t
-            at += [p - 1, *range(start, start + t - 1)]
-            targets += sample.token_ids
-            mask[n, :t] = True
-            old[n, :t] = torch.tensor(sample.old_logp)
-            start += t - 1
-            n += 1
-    causal = torch.ones(width, width, dtype=torch.bool).tril()
-    seen = (segment[:, None, :] == 0) | (segment[:, None, :] == segment[:, :, None])
-    names = model.adapters.names
-    device = model.device
-    return _Packed(
-        ids.to(device),
-        positions.to(device),
-        (causal & seen)[:, None].to(device),
-        torch.tensor([names.index(row.agent) for row in rows], device=device),
-        torch.tensor(row_of, device=device),
-        torch.tensor(at, device=device),
-        torch.tensor(targets, device=device),
-        mask.to(device),
-        old.to(device),
-        torch.tensor([s.advantage for s in sequences], dtype=torch.float32, device=device),
-    )
-
-
-def _token_logp(model: Model, hidden: Tensor, targets: Tensor, temperature: float) -> Tensor:
-    """log-probabilities of `targets` [M] from hidden states [M, H]; logits live only a chunk at a time."""
-
-    def chunk(h: Tensor, ids: Tensor) -> Tensor:
-        return log_softmax(model.head(h), temperature).gather(-1, ids[:, None])[:, 0]
-
-    size = max(1, (1 << 24) // model.vocab_size)
-    if len(hidden) <= size:
-        return chunk(hidden, targets)
-    parts = zip(hidden.split(size), targets.split(size), strict=True)
-    return torch.cat([checkpoint(chunk, h, ids, use_reentrant=False) for h, ids in parts])
-
-
-class _Meter:
+class Meter:
     """Means of metrics by role, weighed by what they were counted over."""
 
     def __init__(self) -> None:

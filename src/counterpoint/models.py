@@ -69,7 +69,7 @@ class Model:
 
     def head(self, hidden: Tensor) -> Tensor:
         """Logits [M, V] of picked hidden states [M, H]."""
-        return self.base.get_output_embeddings()(hidden) if self.plain_head else hidden  # type: ignore[no-any-return]
+        return self.base.get_output_embeddings()(hidden) if self.plain_head else hidden
 
     def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Prompt ids of a chat, generation prompt included."""

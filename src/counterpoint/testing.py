@@ -73,7 +73,9 @@ def check_method(method: Method, *, agents: Sequence[str] = ("agent0", "agent1")
     """Play does not depend on the width of the batch; credit is pure, and equal on records read back from JSON."""
     episodes, forks, engine = play_all(method, agents=agents)
     for width in (1, 3):
-        assert play_all(method, agents=agents, width=width)[:2] == (episodes, forks), "episodes depend on the batch width"
+        assert play_all(method, agents=agents, width=width)[:2] == (episodes, forks), (
+            "episodes depend on the batch width"
+        )
     recorded = [t.completion for e in [*episodes, *forks] for t in e.turns]
     assert len(recorded) == engine.completions, "a generated reply is missing from the records"
     assert sum(len(c.token_ids) for c in recorded) == engine.tokens

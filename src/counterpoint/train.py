@@ -24,6 +24,7 @@ from counterpoint.records import ActionValues, Episode, Task
 from counterpoint.rng import generator
 from counterpoint.store import Store
 from counterpoint.tasks.registry import check_golds, load_tasks
+from counterpoint.tasks.spec import read_spec
 from counterpoint.team import Team, build_team
 
 
@@ -107,7 +108,7 @@ def prepare(config: Config, store: Store, progress: Progress) -> Run:
     train_tasks = _load(config.tasks.train, "train", progress) if config.steps else ()
     eval_tasks = {}
     for spec in config.tasks.eval:
-        name = spec if isinstance(spec, str) else str(spec.get("name") or spec.get("source"))
+        name = read_spec(spec).label
         tasks = _load(spec, "test", progress)
         eval_tasks[name] = tasks[: config.evaluation.limit] if config.evaluation.limit else tasks
     if config.steps and len(train_tasks) < config.dialogues:

@@ -33,8 +33,8 @@ def scripted(answers, verdicts, settings, agents=("agent0", "agent1"), n=None, s
         return f"Final answer: {value}" if kind == "p" else f"Verdict: {value}"
 
     own, engine = method(**settings), ScriptedEngine(script)
-    kw = dict(agents=agents, engine=engine, controllers=own.controllers(agents), seed=0)
-    kw |= dict(sampling=sampling or Sampling(max_new_tokens=200), n=own.siblings if n is None else n)
+    kw = {"agents": agents, "engine": engine, "controllers": own.controllers(agents), "seed": 0}
+    kw |= {"sampling": sampling or Sampling(max_new_tokens=200), "n": own.siblings if n is None else n}
     [episode] = play(own, [Job("train/1/q", TASK)], **kw)
     forks = list(play(own, fork_jobs(own, episode), **kw))
     return own, episode, forks
@@ -126,7 +126,10 @@ def test_unread_verdicts_change_no_vote_and_score_zero():
     [
         ({}, ["votes=+0 round=early", "votes=-1 round=early", "votes=+0 round=early", "votes=+1 round=last"]),
         ({"round_state": "exact"}, ["votes=+0 round=2", "votes=-1 round=3", "votes=+0 round=4", "votes=+1 round=5"]),
-        ({"round_state": "none"}, ["votes=+0 round=any", "votes=-1 round=any", "votes=+0 round=any", "votes=+1 round=any"]),
+        (
+            {"round_state": "none"},
+            ["votes=+0 round=any", "votes=-1 round=any", "votes=+0 round=any", "votes=+1 round=any"],
+        ),
         ({"vote_state": False}, ["votes=any round=early"] * 3 + ["votes=any round=last"]),
     ],
 )
@@ -183,11 +186,14 @@ def test_published_plays_a_fresh_sample_and_values_that_one():
 
 
 def test_training_one_role_only():
-    own = method(train_roles=["reviewer"])
-    episodes, forks, _ = play_all(own)
-    assert {s.agent.split("/")[1] for e in episodes for s in own.credit(e, [f for f in forks if f.fork.parent == e.id], {}).samples} <= {
-        "reviewer"
-    }  # fmt: skip
+    own = method(train_roles=["reviewer"], review_controller=ALWAYS)
+    episodes, _, _ = play_all(own)
+    samples = [s for e in episodes for s in own.credit(e, _forks_of(own, e), {}).samples]
+    assert {s.agent.split("/")[1] for s in samples} == {"reviewer"}
+
+
+def _forks_of(own, episode):
+    return [f for f in play_all(own)[1] if f.fork.parent == episode.id]
 
 
 def test_no_reviewer():

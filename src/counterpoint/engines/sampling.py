@@ -19,7 +19,7 @@ def uniforms(seeds: Int[np.ndarray, " R"], steps: Int[np.ndarray, " R"]) -> Floa
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         x ^= x >> np.uint64(31)
-    return (x >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return np.asarray((x >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
 def log_softmax(logits: Float[Tensor, "*B V"], temperature: float) -> Float[Tensor, "*B V"]:

@@ -133,7 +133,7 @@ class ProposeReview(Method):
     """published: everything as in the paper, where it differs from our defaults."""
     hooks: Hooks = Hooks()
     """Functions that replace prompts, readers and rewards."""
-    agent_hooks: dict[str, Hooks] = {}
+    agent_hooks: dict[str, Hooks] = Field(default_factory=dict)
     """The same for single agents, by name."""
 
     @model_validator(mode="before")
@@ -257,21 +257,22 @@ class ProposeReview(Method):
     def _walk(self, episode: Episode) -> list[_Step]:
         """The rounds of a recorded dialogue, with the pending answer before each."""
         groups, decisions = _by_group(episode.turns), list(enumerate(episode.decisions))
-        board, steps = _Board(), []
+        board = _Board()
+        steps: list[_Step] = []
         for number in range(1, self.rounds + 1):
             stage = _stage(number)
             if stage == "review" and not self.reviewing:
                 continue
             if board.text is None:
-                index, agent, group = None, episode.turns[0].agent.split("/")[0], 0
+                step = _Step(stage, episode.turns[0].agent.split("/")[0], None, None, 0)
             else:
                 index, decision = decisions.pop(0)
-                agent = decision.controller.split("/")[0]
                 group = decision.group if decision.action == SPEAK else None
-            steps.append(_Step(stage, agent, board.answer, index, group))
-            if group is not None and stage == "propose":
-                played = self._played(groups, group)
-                board.propose(agent, played.text, self._answer(agent, episode.task, played))
+                step = _Step(stage, decision.controller.split("/")[0], board.answer, index, group)
+            steps.append(step)
+            if step.group is not None and stage == "propose":
+                played = self._played(groups, step.group)
+                board.propose(step.agent, played.text, self._answer(step.agent, episode.task, played))
         return steps
 
     def _played(self, groups: Mapping[int, list[Turn]], group: int) -> Completion:
@@ -292,7 +293,7 @@ class ProposeReview(Method):
         role, rewards = ROLE[step.stage], self._rewards(task, step, pending_right, turns)
         credit.observe(f"reward/{role}", rewards.mean())
         credit.observe(f"reward_std/{role}", rewards.std())
-        credit.observe(f"truncated/{role}", np.mean([t.completion.finish == "length" for t in turns]))
+        credit.observe(f"truncated/{role}", sum(t.completion.finish == "length" for t in turns) / len(turns))
         silent = len(turns) < 2 or bool(rewards.std() < self.min_std)
         credit.observe(f"zero_signal/{role}", silent)
         if silent or role not in self.train_roles:

@@ -13,7 +13,6 @@ Differs from the paper:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal, get_args
@@ -23,14 +22,15 @@ from pydantic import AliasChoices, Field, model_validator
 
 from counterpoint import prompts
 from counterpoint.algorithms import credit as ccpo
-from counterpoint.algorithms import history as running
-from counterpoint.algorithms import sepo
+from counterpoint.algorithms import role_history, sepo
 from counterpoint.algorithms.advantage import Baseline, Scale, Squash, advantages, leave_one_out
 from counterpoint.algorithms.counterfactual import pair_solos
+from counterpoint.algorithms.history import PublishedMoments
 from counterpoint.dialogue import NO_HISTORY, Credit, Method, Play, Seat, read_answer, sibling_groups, training_step
 from counterpoint.records import Completion, Episode, Fork, Request, Task, Turn
 from counterpoint.tasks.grading import grade
 from counterpoint.tasks.leak import states_answer, without_answer
+from counterpoint.tasks.ratings import first_share
 
 Role = Literal["thinker", "solver"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -144,6 +144,8 @@ class ThinkSolve(Method):
             return read_answer(task, alone[0])
         [thoughts] = yield [Request(thinker, prompts.think(task), "think", seat.n)]
         whole = [t for t in thoughts if t.finish == "stop"]
+        if not whole:
+            return None
         answers = self.answers if seat.n > 1 else 1
         replies = yield [
             Request(solver, prompts.solve_with_thought(task, self._handed(t)), "solve", answers) for t in whole
@@ -174,12 +176,13 @@ class ThinkSolve(Method):
 
     def _rate(self, task: Task, parent: Episode) -> Play:
         """Both roles rate every answered thought, knowing the outcome."""
-        asked = []
-        for thought, replies in _rows(parent):
-            for turn in replies[:1]:
-                right = grade(task, read_answer(task, turn.completion)) == "right"
-                messages = prompts.rate_split(task, self._handed(thought.completion), turn.completion.text, right)
-                asked += [Request(thought.agent, messages, RATE), Request(turn.agent, messages, RATE)]
+        asked, groups = [], sibling_groups(parent)
+        whole = [t for t in groups[0] if t.completion.finish == "stop"]
+        for thought, group in zip(whole, sorted(groups)[1:], strict=True):
+            turn = groups[group][0]
+            right = grade(task, read_answer(task, turn.completion)) == "right"
+            messages = prompts.rate_split(task, self._handed(thought.completion), turn.completion.text, right)
+            asked += [Request(thought.agent, messages, RATE), Request(turn.agent, messages, RATE)]
         yield asked
         return None
 
@@ -193,42 +196,60 @@ class ThinkSolve(Method):
         credit, seen = Credit(), self._seen(episode, forks, history)
         scope = episode.task.id.partition("/")[0] if self.history_per_set else ""
         learning = self.learning(training_step(episode))
-        self._diagnose(credit, episode.task, seen)
-        thinker, solver = self._rewards(credit, scope, seen, history)
-        thinker = thinker - self.leak_penalty * seen.leaks
-        groups = [solver[seen.called].ravel()] if self.answers == 1 else list(solver[seen.called])
-        self._learn(credit, scope, "thinker", seen.thoughts, thinker, seen, history, learn="thinker" in learning)
-        replies = [turn for row in seen.replies for turn in row]
-        for rewards in groups:
-            turns, replies = replies[: len(rewards)], replies[len(rewards) :]
-            self._learn(credit, scope, "solver", turns, rewards, seen, history, learn="solver" in learning)
+        self._diagnose(credit, seen)
+        for group in self._groups(credit, scope, seen, history):
+            own = self._advantages(f"{scope}|{group.role}", group.rewards, seen.solo, history)
+            credit.observe(f"reward/{group.role}", group.rewards.mean())
+            credit.observe(f"zero_signal/{group.role}", not own.any())
+            credit.remember(f"advantage|{group.role}", own)
+            credit.remember(f"plain|{group.role}", group.outcomes - group.outcomes.mean())
+            if len(own) > 1 and len(seen.solo):
+                stem = f"run|{scope}|{group.role}|"
+                credit.remember(f"{stem}rewards", group.rewards)
+                credit.remember(f"{stem}left_out", leave_one_out(group.rewards))
+                credit.remember(f"{stem}solo", np.full(len(own), seen.solo.mean()))
+            if group.role in learning and own.any():
+                credit.learn(group.turns, own)
         if self.train_solo and "solver" in learning and len(seen.solo_turns) > 1:
-            scale = "none" if self.shape[1] == "none" else "group_std"
+            scale: Scale = "none" if self.shape[1] == "none" else "group_std"
             credit.learn(seen.solo_turns, advantages(seen.solo, baseline="leave_one_out", scale=scale))
-        self._note_solos(credit, episode, seen, learning)
+        if self.cache_solos and self.solo_count:
+            credit.remember("solver_learned", ["solver" in learning])
+            if seen.solo_turns:
+                credit.remember(f"solos|{episode.task.id}", seen.solo)
         return credit
 
     def _seen(self, episode: Episode, forks: Sequence[Episode], history: Mapping[str, Any]) -> _Seen:
-        """A recorded dialogue and its forks as outcomes in {-1, +1}."""
-        rows = _rows(episode)
-        joint = np.full((len(rows), self.answers), -1.0)
-        for k, (_, replies) in enumerate(rows):
-            if replies:
-                joint[k] = _outcomes(episode.task, replies)
-        seen = _Seen([thought for thought, _ in rows], [replies for _, replies in rows], joint)
-        seen.leaks = np.array([states_answer(episode.task, t.completion.text) for t in seen.thoughts], dtype=np.float64)
+        """A recorded dialogue and its forks as outcomes."""
+        task, groups = episode.task, sibling_groups(episode)
+        asked = iter(sorted(groups)[1:])
+        replies = [groups[next(asked)] if t.completion.finish == "stop" else [] for t in groups[0]]
+        joint = np.array([_outcomes(task, row) if row else [-1.0] * self.answers for row in replies], dtype=np.float64)
+        seen = _Seen(groups[0], replies, joint)
+        seen.leaks = np.array([states_answer(task, t.completion.text) for t in groups[0]], dtype=np.float64)
         for fork in forks:
             if fork.fork is not None and fork.fork.kind == RATE:
-                seen.ratings = [_rating(turn.completion.text) for turn in fork.turns]
+                seen.ratings = [first_share(turn.completion.text) for turn in fork.turns]
             else:
-                seen.solo_turns = list(fork.turns)
-                seen.solo = _outcomes(episode.task, seen.solo_turns)
+                seen.solo_turns, seen.solo = list(fork.turns), _outcomes(task, fork.turns)
         if seen.solo_turns and all(not t.completion.text and len(t.completion.token_ids) > 1 for t in seen.solo_turns):
             raise ValueError(f"dialogue {episode.id}: every solo answer has tokens but no text; the engine lost it")
-        known = self._cached(episode, history)
-        if not seen.solo_turns and known is not None:
+        if not seen.solo_turns and (known := self._cached(episode, history)) is not None:
             seen.solo = np.array(known, dtype=np.float64)
         return seen
+
+    def _groups(self, credit: Credit, scope: str, seen: _Seen, history: Mapping[str, Any]) -> list[_Group]:
+        """The thoughts; then the answers, all of a question together, or those to each thought when it has several."""
+        thinker, solver = self._rewards(credit, scope, seen, history)
+        thinker = _cut_is_worst(thinker - self.leak_penalty * seen.leaks, seen.thoughts)
+        groups = [_Group("thinker", seen.thoughts, thinker, seen.joint.mean(axis=1))]
+        answered = [k for k, row in enumerate(seen.replies) if row]
+        for rows in [answered] if self.answers == 1 else [[k] for k in answered]:
+            turns = [turn for k in rows for turn in seen.replies[k]]
+            if turns:
+                rewards = _cut_is_worst(solver[rows].ravel(), turns)
+                groups.append(_Group("solver", turns, rewards, seen.joint[rows].ravel()))
+        return groups
 
     def _rewards(
         self, credit: Credit, scope: str, seen: _Seen, history: Mapping[str, Any]
@@ -240,9 +261,9 @@ class ThinkSolve(Method):
                 return joint, seen.joint
             case "published_v1":
                 j, s = (joint + 1) / 2, pair_solos((seen.solo + 1) / 2, len(joint))
-                before = _credit_history(history.get("v1", {}).get(scope))
                 credit.remember(f"v1|{scope}|joint", j)
                 credit.remember(f"v1|{scope}|solo", s)
+                before = _published(history.get("v1", {}).get(scope, {}))
                 thinker, solver = ccpo.published_v1(j, s, before, alpha=self.alpha, eta=self.eta)
             case "published_event" | "published_continuous":
                 shaped = ccpo.published_event if self.preset == "published_event" else ccpo.published_continuous
@@ -254,62 +275,34 @@ class ThinkSolve(Method):
         return thinker, solver[:, None]
 
     def _rating_bonus(self, credit: Credit, seen: _Seen) -> np.ndarray:
-        """SEPO's bonus of the thinker, 0 where a rating is missing or unreadable."""
-        given = np.full((len(seen.joint), 2), np.nan)
-        pairs = np.array([np.nan if r is None else r for r in seen.ratings], dtype=np.float64).reshape(-1, 2)
-        given[seen.called] = pairs if len(pairs) else np.nan
-        readable = ~np.isnan(given).any(axis=1)
+        """SEPO's bonus of each thought, 0 where one of its two ratings is missing or unreadable."""
         for rating in seen.ratings:
             credit.observe("rating_unreadable", rating is None)
-        share = sepo.shares(*np.where(readable[:, None], given, 0.5).T, eta=self.rating_self)
+        given = iter(np.nan if rating is None else rating for rating in seen.ratings)
+        pairs = [(next(given, np.nan), next(given, np.nan)) if row else (np.nan, np.nan) for row in seen.replies]
+        t, v = np.array(pairs, dtype=np.float64).T
+        readable = ~np.isnan(t + v)
+        share = sepo.shares(np.where(readable, t, 0.5), np.where(readable, v, 0.5), eta=self.rating_self)
         return (sepo.centred_bonus if self.rating_centred else sepo.plain_bonus)(share, readable)
-
-    def _learn(
-        self,
-        credit: Credit,
-        scope: str,
-        role: Role,
-        turns: Sequence[Turn],
-        rewards: np.ndarray,
-        seen: _Seen,
-        history: Mapping[str, Any],
-        *,
-        learn: bool,
-    ) -> None:
-        """Advantages of one group of a role, its samples, and what the history and the metrics keep of it."""
-        if len(rewards) == 0:
-            return
-        own = self._advantages(f"{scope}|{role}", rewards, seen.solo, history)
-        credit.observe(f"reward/{role}", rewards.mean())
-        credit.observe(f"zero_signal/{role}", not own.any())
-        credit.remember(f"advantage|{role}", own)
-        plain = seen.joint.mean(axis=1) if role == "thinker" else _outcomes_of(seen, turns)
-        credit.remember(f"plain|{role}", plain - plain.mean())
-        if len(rewards) > 1 and len(seen.solo):
-            credit.remember(f"run|{scope}|{role}|reward", rewards)
-            credit.remember(f"run|{scope}|{role}|left_out", leave_one_out(rewards))
-            credit.remember(f"run|{scope}|{role}|solo", np.full_like(rewards, seen.solo.mean()))
-        if learn and own.any():
-            credit.learn(turns, own)
 
     def _advantages(self, key: str, rewards: np.ndarray, solo: np.ndarray, history: Mapping[str, Any]) -> np.ndarray:
         baseline, scale, squash = self.shape
         if len(rewards) < 2 and baseline in ("blended", "leave_one_out"):
-            baseline = "solo_mean" if len(solo) else "group_mean"  # no sibling: the mean is itself, no signal
-        state = history.get("run", {}).get(key)
+            baseline = "solo_mean" if len(solo) else "group_mean"  # the mean of one is itself: no signal
+        weight, sigma = role_history.weight_and_sigma(history.get("run", {}).get(key, {}))
         return advantages(
             rewards,
             baseline=baseline,
             scale=scale,
             squash=squash,
             solo=solo,
-            weight=running.blend_weight(running.Blend(**state["blend"]) if state else running.Blend()),
-            history_std=running.std(running.Moments(**state["moments"]) if state else running.Moments()),
+            weight=weight,
+            history_std=sigma,
             min_std=self.min_std,
         )
 
-    def _diagnose(self, credit: Credit, task: Task, seen: _Seen) -> None:
-        """What ccpo.md asks to watch, as observations."""
+    def _diagnose(self, credit: Credit, seen: _Seen) -> None:
+        """Accuracies with and without the thinker, who helped or hurt, what leaked, what was cut off."""
         joint = seen.joint.mean(axis=1)
         credit.observe("joint_accuracy", (seen.joint > 0).mean())
         for leak, thought in zip(seen.leaks, seen.thoughts, strict=True):
@@ -319,109 +312,75 @@ class ThinkSolve(Method):
             credit.observe("truncated/solver", turn.completion.finish == "length")
         if not len(seen.solo):
             return
-        b = seen.solo.mean()
         credit.observe("solo_accuracy", (seen.solo > 0).mean())
         credit.observe("solo_cached", not seen.solo_turns)
-        helped, hurt = (joint > 0) & (b < 0), (joint < 0) & (b > 0)
+        helped, hurt = (joint > 0) & (seen.solo.mean() < 0), (joint < 0) & (seen.solo.mean() > 0)
         for name, rows in (("helped", helped), ("hurt", hurt), ("same", ~helped & ~hurt)):
             credit.observe(name, rows.mean())
 
     # ---- the run's history ---------------------------------------------------------------------------------------
 
-    def _note_solos(self, credit: Credit, episode: Episode, seen: _Seen, learning: Sequence[Role]) -> None:
-        """Solo outcomes hold until the solver learns."""
-        if self.cache_solos and self.solo_count:
-            frozen = "solver" not in learning
-            credit.remember("solver_learned", [not frozen])
-            if frozen:
-                credit.remember(f"solos|{episode.task.id}", seen.solo if seen.solo_turns else [])
-
     def remember(self, history: Mapping[str, Any], streams: Mapping[str, list[float]]) -> dict[str, Any]:
-        new: dict[str, Any] = dict(history)
+        """run: by scope and role; v1: the first paper's, by scope; solos: by question, until the solver learns."""
+        parts: dict[str, dict[str, Any]] = {name: dict(history.get(name, {})) for name in ("run", "v1", "solos")}
         rows = {name: np.array(values, dtype=np.float64) for name, values in streams.items()}
-        run, v1 = dict(new.get("run", {})), dict(new.get("v1", {}))
-        for name in sorted(n for n in rows if n.startswith("run|") and n.endswith("|reward")):
-            key, stem = name[4:-7], name.removesuffix("reward")
-            old = run.get(key, {"moments": {}, "blend": {}})
-            moments = running.update(running.Moments(**old["moments"]), rows[name], decay=self.decay)
-            blend = running.blend_update(
-                running.Blend(**old["blend"]),
-                rows[name],
-                rows[f"{stem}left_out"],
-                rows[f"{stem}solo"],
-                decay=self.decay,
+        for name in sorted(n for n in rows if n.endswith("|rewards")):
+            key, stem = name[len("run|") : -len("|rewards")], name.removesuffix("rewards")
+            left_out, solo = rows[f"{stem}left_out"], rows[f"{stem}solo"]
+            parts["run"][key] = role_history.updated(
+                parts["run"].get(key, {}), rows[name], left_out, solo, decay=self.decay
             )
-            run[key] = {"moments": asdict(moments), "blend": asdict(blend)}
-        for name in sorted(n for n in rows if n.startswith("v1|") and n.endswith("|joint")):
-            scope = name[3:-6]
-            old_v1 = _credit_history(v1.get(scope))
-            v1[scope] = asdict(ccpo.update_history(old_v1, rows[name], rows[f"v1|{scope}|solo"], decay=self.decay))
-        solos = {} if any(streams.get("solver_learned", ())) else dict(new.get("solos", {}))
-        solos |= {name[6:]: list(values) for name, values in streams.items() if name.startswith("solos|") and values}
-        kept = {"run": run, "v1": v1, "solos": solos}
-        return new | {name: part for name, part in kept.items() if part or name in new}
+        for name in sorted(n for n in rows if n.endswith("|joint")):
+            scope = name[len("v1|") : -len("|joint")]
+            before = _published(parts["v1"].get(scope, {}))
+            after = ccpo.update_history(before, rows[name], rows[f"v1|{scope}|solo"], decay=self.decay)
+            parts["v1"][scope] = asdict(after)
+        known = {name[len("solos|") :]: values for name, values in streams.items() if name.startswith("solos|")}
+        parts["solos"] = {} if any(streams.get("solver_learned", ())) else parts["solos"] | known
+        return dict(history) | {name: part for name, part in parts.items() if part or name in history}
 
     def figures(self, streams: Mapping[str, list[float]]) -> dict[str, float]:
         """Correlation of each role's advantages with the plain ones, over all rows of the step."""
         found = {}
         for role in ROLES:
-            own, plain = (
-                np.array(streams.get(f"{kind}|{role}", ()), dtype=np.float64) for kind in ("advantage", "plain")
-            )
+            own, plain = (np.array(streams.get(f"{kind}|{role}", ())) for kind in ("advantage", "plain"))
             if len(own) > 1 and own.std() > 0 and plain.std() > 0:
                 found[f"plain_correlation/{role}"] = float(np.corrcoef(own, plain)[0, 1])
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Siblings of one role, what they are rewarded with, and the outcomes behind it."""
+
+    role: Role
+    turns: Sequence[Turn]
+    rewards: np.ndarray
+    outcomes: np.ndarray
+
+
 @dataclass(slots=True)
 class _Seen:
-    """A dialogue in numbers."""
+    """A dialogue in outcomes of -1 and +1."""
 
     thoughts: list[Turn]
     replies: list[list[Turn]]  # the answers to each thought; none where it was cut off
-    joint: np.ndarray  # [n, m] outcomes
+    joint: np.ndarray  # [n, m]
     leaks: np.ndarray = field(default_factory=lambda: np.zeros(0))  # [n]
     solo_turns: list[Turn] = field(default_factory=list)
-    solo: np.ndarray = field(default_factory=lambda: np.zeros(0))  # [solos] outcomes
-    ratings: list[float | None] = field(default_factory=list)  # of the thinker's share: thinker's, solver's, ...
-
-    @property
-    def called(self) -> np.ndarray:
-        return np.array([bool(row) for row in self.replies], dtype=bool)
-
-
-def _rows(episode: Episode) -> list[tuple[Turn, list[Turn]]]:
-    """Every thought with its answers."""
-    groups = sibling_groups(episode)
-    answers = iter([groups[g] for g in sorted(groups)][1:])
-    return [(t, next(answers) if t.completion.finish == "stop" else []) for t in groups[0]]
+    solo: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    ratings: list[float | None] = field(default_factory=list)  # of the thinker's share: by thinker, by solver, ...
 
 
 def _outcomes(task: Task, turns: Sequence[Turn]) -> np.ndarray:
     right = np.array([grade(task, read_answer(task, t.completion)) == "right" for t in turns], dtype=bool)
-    cut = np.array([t.completion.finish == "length" for t in turns], dtype=bool)
-    return ccpo.outcomes(right, cut)
+    return ccpo.outcomes(right, np.array([t.completion.finish == "length" for t in turns], dtype=bool))
 
 
-def _outcomes_of(seen: _Seen, turns: Sequence[Turn]) -> np.ndarray:
-    place = {id(turn): (k, j) for k, row in enumerate(seen.replies) for j, turn in enumerate(row)}
-    return np.array([seen.joint[place[id(turn)]] for turn in turns], dtype=np.float64)
+def _cut_is_worst(rewards: np.ndarray, turns: Sequence[Turn]) -> np.ndarray:
+    """Rewards in which whatever was cut off has the least of its group, whatever shaped the others."""
+    return np.where([t.completion.finish == "length" for t in turns], rewards.min(), rewards)
 
 
-def _rating(text: str) -> float | None:
-    """The first of two shares that add up to 1, as a JSON list and nothing else; None where it is anything else."""
-    text = text.strip()
-    if len(text) > 80 or text.count("[") != 1:
-        return None
-    try:
-        pair = json.loads(text)
-    except json.JSONDecodeError:
-        return None
-    if not isinstance(pair, list) or len(pair) != 2 or any(type(x) not in (int, float) for x in pair):
-        return None
-    first, second = pair
-    return float(first) if 0 <= first <= 1 and abs(first + second - 1) < 1e-6 else None
-
-
-def _credit_history(data: Mapping[str, Any] | None) -> ccpo.CreditHistory:
-    return ccpo.CreditHistory(**{name: running.PublishedMoments(**part) for name, part in (data or {}).items()})
+def _published(data: Mapping[str, Any]) -> ccpo.CreditHistory:
+    return ccpo.CreditHistory(**{name: PublishedMoments(**part) for name, part in data.items()})

@@ -98,9 +98,7 @@ def read_dialogue(
         moves.append(move)
     removals = [_branch(bare, f, None) for f in forks if f.fork is not None and f.fork.action is None]
     first = method.first_answer(episode)
-    return Dialogue(
-        episode, moves, removals, first, grade(episode.task, first), grade(episode.task, episode.answer)
-    )
+    return Dialogue(episode, moves, removals, first, grade(episode.task, first), grade(episode.task, episode.answer))
 
 
 @dataclass(slots=True)
@@ -131,7 +129,9 @@ class _Reader:
             if due is not None and due[1].action == 0:
                 yield due[0], self._silent(due[1], board)
                 due = None
-            played = not (groups.get(number + 1) or turns)[0].tag.endswith("/played") or turns[0].tag.endswith("/played")
+            played = not (groups.get(number + 1) or turns)[0].tag.endswith("/played") or turns[0].tag.endswith(
+                "/played"
+            )
             yield (due[0] if due else None), self._spoken(turns, due[1] if due else None, board, played)
         for index, decision in waiting:
             yield index, self._silent(decision, board)

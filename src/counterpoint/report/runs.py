@@ -55,7 +55,9 @@ class Run:
 
     def phases(self) -> dict[str, dict[str, Path]]:
         """Evaluation files by phase (untrained, eval, eval-greedy, ...) and task set."""
-        folders = [f for f in self.root.glob("*") if f.is_dir() and (f.name == "untrained" or f.name.split("-")[0] == "eval")]
+        folders = [
+            f for f in self.root.glob("*") if f.is_dir() and (f.name == "untrained" or f.name.split("-")[0] == "eval")
+        ]
         names = {slug(name): name for name in map(set_name, self.config.get("tasks", {}).get("eval", []))}
         found = {f.name: {names.get(p.stem, p.stem): p for p in sorted(f.glob("*.jsonl"))} for f in folders}
         return {phase: found[phase] for phase in sorted(found, key=lambda p: (p != "untrained", p))}

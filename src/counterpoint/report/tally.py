@@ -106,7 +106,7 @@ class Earned:
 
 
 def credit_by_agent(dialogues: Sequence[Dialogue]) -> dict[str, Earned]:
-    """"agent0/proposer" -> what it earned in these dialogues, forks apart."""
+    """ "agent0/proposer" -> what it earned in these dialogues, forks apart."""
     earned: dict[str, Earned] = {}
     moves = [move for dialogue in dialogues for move in dialogue.moves]
     speaks_as = {m.decision.controller: m.replies[0].turn.agent for m in moves if m.decision and m.replies}

@@ -10,7 +10,7 @@ from counterpoint.records import Kind, Task
 LIMIT = 200  # every value in a mini problem lies in 1..LIMIT-1
 
 
-class Redraw(Exception):  # noqa: N818 - control flow inside the generators, never seen outside
+class Redraw(Exception):
     """The drawn numbers do not fit (too large, negative, not divisible); the caller draws again."""
 
 

@@ -1,0 +1,136 @@
+"""Samples packed for one forward pass: siblings share their prompt under a block mask; log-probabilities in chunks.
+
+A row is [prompt | reply 1 | ... | reply G]. Each reply sees the prompt and itself, its positions go on from the prompt's end,
+so every reply is scored as if it stood alone while the prompt is run once, forward and backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from counterpoint.engines.sampling import log_softmax
+from counterpoint.errors import ConfigError
+from counterpoint.models import Model
+from counterpoint.records import Sample
+
+CHUNK = 1 << 24  # logits alive at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Siblings of one prompt under one adapter."""
+
+    agent: str
+    prompt: tuple[int, ...]
+    samples: tuple[Sample, ...]
+
+    @property
+    def width(self) -> int:
+        return len(self.prompt) + sum(len(s.token_ids) - 1 for s in self.samples)
+
+
+@dataclass(slots=True)
+class Packed:
+    """One micro-batch."""
+
+    ids: Int[Tensor, "B L"]
+    positions: Int[Tensor, "B L"]
+    attention: Bool[Tensor, "B 1 L L"]
+    adapter: Int[Tensor, " B"]
+    row_of: Int[Tensor, " M"]  # the row of what predicts each reply token
+    at: Int[Tensor, " M"]  # its column
+    targets: Int[Tensor, " M"]
+    mask: Bool[Tensor, "N T"]  # reply tokens of every sequence
+    old_logp: Float[Tensor, "N T"]
+    advantage: Float[Tensor, " N"]
+
+
+def rows_of(samples: Sequence[Sample]) -> list[Row]:
+    """Siblings together, in order of first appearance."""
+    found: dict[tuple[str, tuple[int, ...]], list[Sample]] = {}
+    for sample in samples:
+        if not sample.token_ids:
+            raise ConfigError(f"a sample of {sample.agent} has no tokens; the engine must return at least EOS")
+        found.setdefault((sample.agent, sample.prompt_ids), []).append(sample)
+    return [Row(agent, prompt, tuple(group)) for (agent, prompt), group in found.items()]
+
+
+def micro_batches(rows: Sequence[Row], budget: int) -> Iterator[list[Row]]:
+    """Rows of similar width together, each batch within `budget` tokens, padding included (one row always fits)."""
+    batch: list[Row] = []
+    for row in sorted(rows, key=lambda r: (-r.width, r.agent, r.prompt)):
+        if batch and batch[0].width * (len(batch) + 1) > budget:
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+def pack(rows: Sequence[Row], model: Model) -> Packed:
+    """Tensors of a micro-batch on the model's device."""
+    width = max(row.width for row in rows)
+    sequences = [s for row in rows for s in row.samples]
+    longest = max(len(s.token_ids) for s in sequences)
+    ids = torch.zeros(len(rows), width, dtype=torch.long)
+    positions = torch.zeros_like(ids)
+    segment = torch.full_like(ids, -1)  # 0 prompt, 1.. replies, -1 padding
+    mask = torch.zeros(len(sequences), longest, dtype=torch.bool)
+    old = torch.zeros(len(sequences), longest)
+    row_of: list[int] = []
+    at: list[int] = []
+    targets: list[int] = []
+    n = 0
+    for b, row in enumerate(rows):
+        p = len(row.prompt)
+        ids[b, :p] = torch.tensor(row.prompt)
+        positions[b, :p] = torch.arange(p)
+        segment[b, :p] = 0
+        start = p
+        for j, sample in enumerate(row.samples, start=1):
+            t = len(sample.token_ids)
+            ids[b, start : start + t - 1] = torch.tensor(sample.token_ids[:-1])
+            positions[b, start : start + t - 1] = torch.arange(p, p + t - 1)
+            segment[b, start : start + t - 1] = j
+            row_of += [b] * t
+            at += [p - 1, *range(start, start + t - 1)]
+            targets += sample.token_ids
+            mask[n, :t] = True
+            old[n, :t] = torch.tensor(sample.old_logp)
+            start += t - 1
+            n += 1
+    causal = torch.ones(width, width, dtype=torch.bool).tril()
+    seen = (segment[:, None, :] == 0) | (segment[:, None, :] == segment[:, :, None])
+    names = model.adapters.names
+    device = model.device
+    return Packed(
+        ids.to(device),
+        positions.to(device),
+        (causal & seen)[:, None].to(device),
+        torch.tensor([names.index(row.agent) for row in rows], device=device),
+        torch.tensor(row_of, device=device),
+        torch.tensor(at, device=device),
+        torch.tensor(targets, device=device),
+        mask.to(device),
+        old.to(device),
+        torch.tensor([s.advantage for s in sequences], dtype=torch.float32, device=device),
+    )
+
+
+def token_logp(model: Model, hidden: Tensor, targets: Tensor, temperature: float) -> Tensor:
+    """log-probabilities of `targets` [M] from hidden states [M, H]; logits live only a chunk at a time."""
+
+    def chunk(h: Tensor, ids: Tensor) -> Tensor:
+        return log_softmax(model.head(h), temperature).gather(-1, ids[:, None])[:, 0]
+
+    size = max(1, CHUNK // model.vocab_size)
+    if len(hidden) <= size:
+        return chunk(hidden, targets)
+    parts = zip(torch.split(hidden, size), torch.split(targets, size), strict=True)
+    return torch.cat([checkpoint(chunk, h, ids, use_reentrant=False) for h, ids in parts])
