@@ -52,7 +52,7 @@ class Single(Method):
         silent = len(turns) < 2 or bool(rewards.std() < self.min_std)
         credit.observe("reward/proposer", rewards.mean())
         credit.observe("reward_std/proposer", rewards.std())
-        credit.observe("truncated/proposer", np.mean([t.completion.finish == "length" for t in turns]))
+        credit.observe("truncated/proposer", float(np.mean([t.completion.finish == "length" for t in turns])))
         credit.observe("zero_signal/proposer", silent)
         if not silent:
             credit.learn(turns, advantages(rewards, baseline=self.baseline, scale=self.scale))

@@ -20,9 +20,17 @@ from pydantic import AliasChoices, Field
 
 from counterpoint import prompts
 from counterpoint.algorithms.advantage import advantages
-from counterpoint.algorithms.counterfactual import leave_one_out_vote, mixed_credit, shapley_vote, shared_credit
+from counterpoint.algorithms.counterfactual import (
+    SHAPLEY_LIMIT,
+    leave_one_out_vote,
+    mixed_credit,
+    shapley_vote,
+    shared_credit,
+)
 from counterpoint.algorithms.vote import classes, plurality, plurality_value
+from counterpoint.controllers import Controller
 from counterpoint.dialogue import Credit, Method, Play, Seat, read_answer, sibling_groups
+from counterpoint.errors import ConfigError
 from counterpoint.records import Episode, Request, Task, Turn
 from counterpoint.tasks.grading import equal, grade
 
@@ -59,6 +67,12 @@ class Vote(Method):
     def requests_of(self, agents: int) -> int:
         return agents
 
+    def controllers(self, agents: Sequence[str]) -> dict[str, Controller]:
+        """None; the team is known here first, so this is where its size is checked."""
+        if self.delta == "shapley" and len(agents) > SHAPLEY_LIMIT:
+            raise ConfigError(f"method.delta=shapley takes at most {SHAPLEY_LIMIT} agents, the team has {len(agents)}")
+        return {}
+
     def play(self, task: Task, seat: Seat) -> Play:
         messages = prompts.solve(task)
         replies = yield [Request(f"{agent}/solver", messages, "vote", seat.n) for agent in seat.agents]
@@ -75,7 +89,7 @@ class Vote(Method):
             advantage = advantages(own, baseline=baseline, scale=self.scale, min_std=self.min_std)
             credit.observe("reward/solver", own.mean())
             credit.observe("zero_signal/solver", not advantage.any())
-            credit.observe("truncated/solver", np.mean([t.completion.finish == "length" for t in turns]))
+            credit.observe("truncated/solver", float(np.mean([t.completion.finish == "length" for t in turns])))
             if advantage.any():
                 credit.learn(turns, advantage)
         return credit
@@ -86,7 +100,7 @@ class Vote(Method):
         delta = (leave_one_out_vote if self.delta == "leave_one_out" else shapley_vote)(labels, right)
         credit.observe("team_value", team)
         credit.observe("own_accuracy", right.mean())
-        credit.observe("pivotal", np.mean(delta != 0))
+        credit.observe("pivotal", (delta != 0).mean())
         match self.preset:
             case "mixed":
                 return mixed_credit(right, delta, beta=self.beta)
