@@ -61,10 +61,9 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     folders = [run(seed, args.out, args.overrides) for seed in range(args.seeds)]
     summaries = [json.loads((f / "summary.json").read_text()) for f in folders]
-    print(
-        "| task set | untrained | trained | difference [95 %] | first answer | calls before | calls | tokens before | tokens |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
+    columns = ("task set", "untrained", "trained", "difference [95 %]", "first answer", "calls before", "calls")
+    columns += ("tokens before", "tokens")
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for name in summaries[0]["eval"]:
         differences = np.stack([right(f, "eval", name) - right(f, "untrained", name) for f in folders])
         mean, low, high = paired_bootstrap(differences, generator(0, "results", name), resamples=10_000)
@@ -77,9 +76,8 @@ def main() -> None:
         seconds = args.out / f"seed{seed}.seconds"
         log = (args.out / f"seed{seed}.log").read_text()
         peak = [line.split()[-1] for line in log.splitlines() if "Maximum resident" in line]
-        print(
-            f"\nseed {seed}: {seconds.read_text().strip() if seconds.exists() else '?'} s, peak {int(peak[-1]) // 1024 if peak else '?'} MB"
-        )
+        took = seconds.read_text().strip() if seconds.exists() else "?"
+        print(f"\nseed {seed}: {took} s, peak {int(peak[-1]) // 1024 if peak else '?'} MB")
 
 
 def _mean(summaries: list[dict], phase: str, name: str, key: str) -> float:

@@ -12,10 +12,11 @@ LEVELS = {
     "prompts": 2, "tasks": 2, "controllers": 2, "lora": 2, "gguf": 2, "models": 3, "engines": 4,
     "dialogue": 4, "play": 5,
     "methods": 6,
-    "packing": 6, "learner": 7, "store": 7,
-    "config": 8, "team": 9, "progress": 9, "evaluate": 9, "train": 10, "compare": 11,
+    "packing": 6,
+    "learner": 7, "store": 7,
+    "config": 8, "team": 9, "progress": 9, "evaluate": 9, "run": 10, "step": 11, "train": 12, "compare": 13,
     "report": 10, "show": 10, "tables": 10, "watch": 10, "trackers": 7, "testing": 10, "estimate": 10,
-    "cli": 12, "__init__": 0,
+    "cli": 14, "__init__": 0,
 }  # fmt: skip
 # engines/scripted and engines/sampling are below models; the package is placed by its highest file.
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from counterpoint.algorithms.stats import wilson
-from counterpoint.controllers import Controller, FrozenController, greedy
+from counterpoint.controllers import Controller, greedy
 from counterpoint.dialogue import Method
 from counterpoint.engines.base import Engine
 from counterpoint.play import Job, play
@@ -53,14 +53,10 @@ def frozen_controllers(controllers: Mapping[str, Controller], strategy: str) -> 
     return averages if strategy == "sampled" else {name: GreedyController(c) for name, c in averages.items()}
 
 
-def unseen_counts(controllers: Mapping[str, Any]) -> dict[str, int]:
-    """How often evaluation met states that training never saw, by controller and state."""
-    found: dict[str, int] = {}
-    for name, controller in controllers.items():
-        inner = controller.inner if isinstance(controller, GreedyController) else controller
-        if isinstance(inner, FrozenController):
-            found |= {f"{name} {state}": count for state, count in sorted(inner.unseen_counts.items())}
-    return found
+def unseen_decisions(episodes: Sequence[Episode], controllers: Mapping[str, Controller]) -> int:
+    """How many decisions were made in states that training never saw, by the controllers' declared default (A3)."""
+    seen = {name: set(controller.report()) for name, controller in controllers.items()}
+    return sum(d.state not in seen[d.controller] for e in episodes for d in e.decisions)
 
 
 def evaluate_set(

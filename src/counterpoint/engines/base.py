@@ -21,6 +21,6 @@ class Engine(Protocol):
         """
         ...
 
-    def publish(self) -> int:
-        """Take the adapters' current weights into use; returns the new version, one more than before."""
+    def publish(self, version: int | None = None) -> int:
+        """Take the adapters' current weights into use; returns their version: the one given, else one more than before."""
         ...

@@ -44,10 +44,10 @@ class HFEngine:
         self.prefill_tokens = prefill_tokens
         self.version = 0
 
-    def publish(self) -> int:
+    def publish(self, version: int | None = None) -> int:
         for model in _distinct(self.models):
             model.adapters.refresh()
-        self.version += 1
+        self.version = self.version + 1 if version is None else version
         return self.version
 
     def generate(

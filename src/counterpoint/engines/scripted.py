@@ -23,8 +23,8 @@ class ScriptedEngine:
         self.version = 0
         self.calls = self.completions = self.tokens = self.prompt_tokens = 0
 
-    def publish(self) -> int:
-        self.version += 1
+    def publish(self, version: int | None = None) -> int:
+        self.version = self.version + 1 if version is None else version
         return self.version
 
     def generate(

@@ -22,9 +22,9 @@ from pydantic import Field, model_validator
 from counterpoint.algorithms.advantage import advantages
 from counterpoint.controllers import Controller
 from counterpoint.controllers.spec import ControllerSpec
-from counterpoint.dialogue import NO_HISTORY, Credit, Method, Play, Seat
+from counterpoint.dialogue import NO_HISTORY, Credit, Method, Play, Seat, sibling_groups
 from counterpoint.hooks import Hook, load_hook
-from counterpoint.records import ActionValues, Completion, Episode, Fork, Request, Sample, Task, Turn
+from counterpoint.records import ActionValues, Completion, Episode, Fork, Request, Task, Turn
 from counterpoint.settings import Settings
 from counterpoint.tasks.grading import Outcome, grade
 
@@ -235,7 +235,7 @@ class ProposeReview(Method):
 
     def credit(self, episode: Episode, forks: Sequence[Episode], history: Mapping[str, Any]) -> Credit:
         credit = Credit()
-        groups = _by_group(episode.turns)
+        groups = sibling_groups(episode)
         by_decision = {fork.fork.at: fork for fork in forks if fork.fork is not None}
         for step in self._walk(episode):
             right = grade(episode.task, step.pending) == "right"
@@ -256,7 +256,7 @@ class ProposeReview(Method):
 
     def _walk(self, episode: Episode) -> list[_Step]:
         """The rounds of a recorded dialogue, with the pending answer before each."""
-        groups, decisions = _by_group(episode.turns), list(enumerate(episode.decisions))
+        groups, decisions = sibling_groups(episode), list(enumerate(episode.decisions))
         board = _Board()
         steps: list[_Step] = []
         for number in range(1, self.rounds + 1):
@@ -279,18 +279,19 @@ class ProposeReview(Method):
         fresh = groups.get(group + 1, []) if self.played == "fresh" else []
         return (fresh if fresh and fresh[0].tag.endswith("/played") else groups[group])[0].completion
 
-    def _rewards(self, task: Task, step: _Step, pending_right: bool, turns: Sequence[Turn]) -> np.ndarray:
+    def _rewards(self, task: Task, step: _Step, pending_right: bool, replies: Sequence[Completion]) -> np.ndarray:
         if step.stage == "propose":
             reward = self.hook(step.agent, "propose_reward")
-            outcomes = [grade(task, self._answer(step.agent, task, t.completion)) for t in turns]
+            outcomes = [grade(task, self._answer(step.agent, task, reply)) for reply in replies]
             return np.array([reward(outcome) for outcome in outcomes], dtype=np.float64)
         reward = self.hook(step.agent, "review_reward")
-        verdicts = [self._verdict(step.agent, t.completion) for t in turns]
+        verdicts = [self._verdict(step.agent, reply) for reply in replies]
         return np.array([reward(verdict, pending_right) for verdict in verdicts], dtype=np.float64)
 
     def _learn(self, credit: Credit, task: Task, step: _Step, pending_right: bool, turns: Sequence[Turn]) -> None:
         """Group advantages of the candidates of one utterance (TRACER: (r - mean) / std, skipped under min_std)."""
-        role, rewards = ROLE[step.stage], self._rewards(task, step, pending_right, turns)
+        role = ROLE[step.stage]
+        rewards = self._rewards(task, step, pending_right, [t.completion for t in turns])
         credit.observe(f"reward/{role}", rewards.mean())
         credit.observe(f"reward_std/{role}", rewards.std())
         credit.observe(f"truncated/{role}", sum(t.completion.finish == "length" for t in turns) / len(turns))
@@ -298,31 +299,25 @@ class ProposeReview(Method):
         credit.observe(f"zero_signal/{role}", silent)
         if silent or role not in self.train_roles:
             return
-        for turn, advantage in zip(turns, advantages(rewards, baseline="group_mean", scale="group_std"), strict=True):
-            c = turn.completion
-            credit.samples.append(Sample(turn.agent, c.prompt_ids, c.token_ids, c.logprobs, float(advantage)))
+        credit.learn(turns, advantages(rewards, baseline="group_mean", scale="group_std"))
 
     def _immediate_values(
         self, task: Task, step: _Step, right: bool, spoken: Sequence[Turn], groups: Mapping[int, list[Turn]]
     ) -> tuple[float, float]:
         """skip: +-1 by the pending answer. speak: the reward of the new answer or verdict, less its tokens' cost."""
-        if self.estimate == "played" and step.group is not None:
-            completions = [self._played(groups, step.group)]
-        elif self.estimate == "played":
-            completions = [spoken[0].completion]
-        else:
-            completions = [t.completion for t in spoken]
-        turns = [Turn(0, j, "", step.stage, c) for j, c in enumerate(completions)]
-        speak = self._rewards(task, step, right, turns).mean()
-        cost = self.token_cost * float(np.mean([len(c.token_ids) for c in completions]))
-        return (1.0 if right else -1.0, float(speak) - cost)
+        completions = [t.completion for t in spoken]
+        if self.estimate == "played":
+            completions = [self._played(groups, step.group) if step.group is not None else completions[0]]
+        speak = self._rewards(task, step, right, completions).mean()
+        cost = self.token_cost * np.mean([len(c.token_ids) for c in completions])
+        return (1.0 if right else -1.0, float(speak - cost))
 
     def _outcome_values(self, episode: Episode, index: int, fork: Episode | None) -> tuple[float, float]:
         """The final outcome of the dialogue as played and of its fork, each less the cost of the tokens from there on."""
         if fork is None:
             raise ValueError(f"dialogue {episode.id} has no fork at decision {index}; outcome values need one")
         decision = episode.decisions[index]
-        later = {g: turns for g, turns in _by_group(episode.turns).items() if g >= decision.group}
+        later = {g: turns for g, turns in sibling_groups(episode).items() if g >= decision.group}
         spent = sum(len(self._played(later, g).token_ids) for g in later if not later[g][0].tag.endswith("/played"))
         forked = sum(len(t.completion.token_ids) for t in fork.turns if t.sample == 0)
         taken = _outcome(episode) - self.token_cost * spent
@@ -338,13 +333,6 @@ def _reviewer(agents: Sequence[str], turn: int, author: str) -> str:
     """The next agent in the rotation that did not write the pending solution; the author only when alone."""
     order = [agents[(turn + i) % len(agents)] for i in range(len(agents))]
     return next((agent for agent in order if agent != author), author)
-
-
-def _by_group(turns: Sequence[Turn]) -> dict[int, list[Turn]]:
-    groups: dict[int, list[Turn]] = {}
-    for turn in turns:
-        groups.setdefault(turn.group, []).append(turn)
-    return groups
 
 
 def _first_group(fork: Episode | None) -> list[Turn]:

@@ -1,0 +1,89 @@
+"""A run in progress: the team, the controllers, the history and the costs; saved whole and restored exactly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from counterpoint.config import Config
+from counterpoint.controllers import Controller
+from counterpoint.progress import Progress
+from counterpoint.records import Episode, Task
+from counterpoint.store import Store
+from counterpoint.team import Team
+
+
+@dataclass(slots=True)
+class Cost:
+    """What training has paid for: utterances played, candidates beside them, and counterfactual dialogues."""
+
+    calls: dict[str, int] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+
+    def add(self, episodes: Sequence[Episode]) -> None:
+        for episode in episodes:
+            for turn in episode.turns:
+                kind = "counterfactual" if episode.fork else "trajectory" if turn.sample == 0 else "candidates"
+                self.calls[kind] = self.calls.get(kind, 0) + 1
+                self.tokens[kind] = self.tokens.get(kind, 0) + len(turn.completion.token_ids)
+
+    def record(self) -> dict[str, dict[str, int]]:
+        return {"calls": self.calls, "tokens": self.tokens}
+
+
+@dataclass(slots=True)
+class Run:
+    """A run in progress: the team, the controllers, the history, and where it writes."""
+
+    config: Config
+    store: Store
+    team: Team
+    controllers: dict[str, Controller]
+    train_tasks: Sequence[Task]
+    eval_tasks: dict[str, Sequence[Task]]
+    progress: Progress
+    history: dict[str, Any] = field(default_factory=dict)
+    cost: Cost = field(default_factory=Cost)
+    step: int = 0
+
+
+def save(run: Run) -> None:
+    """A checkpoint of everything that the next step depends on."""
+    folder = run.store.start_checkpoint()
+    run.team.learner.save(folder)
+    _write_json(folder / "controllers.json", {name: c.state_dict() for name, c in run.controllers.items()})
+    _write_json(folder / "history.json", run.history)
+    _write_json(folder / "state.json", {"step": run.step, "cost": run.cost.record()})
+    run.store.finish_checkpoint(folder, run.step, keep=run.config.checkpoint.keep)
+
+
+def restore(run: Run) -> None:
+    """Continue from the newest whole checkpoint, if there is one; what was written after it is written again."""
+    newest = run.store.newest_checkpoint()
+    run.store.rewind(newest[0] if newest else 0)
+    if newest is None:
+        return
+    load_checkpoint(run, newest[1])
+
+
+def load_checkpoint(run: Run, folder: Path) -> None:
+    """Adapters, optimizer, controllers, history and counts as they were saved."""
+    run.team.learner.load(folder)
+    controllers = _read_json(folder / "controllers.json")
+    for name, controller in run.controllers.items():
+        controller.load_state_dict(controllers[name])
+    run.history = _read_json(folder / "history.json")
+    state = _read_json(folder / "state.json")
+    run.step, run.cost = state["step"], Cost(**state["cost"])
+    run.team.engine.publish(run.step)
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _write_json(path: Path, data: Any) -> None:
+    path.write_text(json.dumps(data, sort_keys=True), encoding="utf-8")

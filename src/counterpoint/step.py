@@ -1,0 +1,150 @@
+"""One training step: play, play the forks, credit, learn, update the controllers; metrics and warnings of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from counterpoint.dialogue import Credit
+from counterpoint.evaluate import measure
+from counterpoint.play import Job, fork_jobs, play
+from counterpoint.records import ActionValues, Episode, Task
+from counterpoint.rng import generator
+from counterpoint.run import Run
+
+
+def take_step(run: Run) -> None:
+    """Step number `run.step`, from its questions to its line of metrics."""
+    clock = _Clock()
+    path = run.store.train_file(run.step)
+    path.unlink(missing_ok=True)
+    with clock("play"):
+        episodes = _play(run, path, [Job(f"train/{run.step}/{t.id}", t) for t in _batch(run)])
+    with clock("forks"):
+        jobs = [job for episode in episodes for job in fork_jobs(run.config.method, episode, run.history)]
+        forks = _play(run, path, jobs)
+    with clock("credit"):
+        credits = _credit(run, episodes, forks)
+    with clock("learn"):
+        learned = run.team.learner.step([s for c in credits for s in c.samples])
+        run.team.engine.publish()
+    with clock("store"):
+        _update_controllers(run, credits)
+        streams = _merge([c.streams for c in credits])
+        run.history = run.config.method.remember(run.history, streams)
+        run.cost.add([*episodes, *forks])
+        metrics = _metrics(run, episodes, credits, learned) | run.config.method.figures(streams)
+        run.store.append_line(run.store.metrics_file, metrics)
+    tokens = sum(len(t.completion.token_ids) for e in [*episodes, *forks] for t in e.turns)
+    run.store.append_line(run.store.timings_file, {"step": run.step, "tokens": tokens, **clock.seconds})
+    run.progress.step(
+        run.step, run.config.steps, metrics, tokens / max(1e-9, clock.seconds["play"] + clock.seconds["forks"])
+    )
+    _guard(run, metrics)
+
+
+def _batch(run: Run) -> list[Task]:
+    """This step's questions: each epoch is one keyed permutation of the training set."""
+    size, count = len(run.train_tasks), run.config.dialogues
+    start = (run.step - 1) * count
+    picked = []
+    for position in range(start, start + count):
+        epoch, offset = divmod(position, size)
+        order = generator(run.config.seed, "epoch", epoch).permutation(size)
+        picked.append(run.train_tasks[int(order[offset])])
+    return picked
+
+
+def _play(run: Run, path: Path, jobs: Sequence[Job]) -> list[Episode]:
+    played = play(
+        run.config.method,
+        jobs,
+        agents=run.config.names,
+        engine=run.team.engine,
+        controllers=run.controllers,
+        sampling=run.config.sampling.record(),
+        seed=run.config.seed,
+        n=run.config.method.siblings,
+        width=run.config.width,
+    )
+    return list(run.store.append_episodes(path, played))
+
+
+def _credit(run: Run, episodes: Sequence[Episode], forks: Sequence[Episode]) -> list[Credit]:
+    """Credit of every dialogue with its forks, in an order that does not depend on which ended first."""
+    by_parent: dict[str, list[Episode]] = {}
+    for fork in sorted(forks, key=lambda e: e.id):
+        assert fork.fork is not None
+        by_parent.setdefault(fork.fork.parent, []).append(fork)
+    ordered = sorted(episodes, key=lambda e: e.id)
+    return [run.config.method.credit(e, by_parent.get(e.id, []), run.history) for e in ordered]
+
+
+def _update_controllers(run: Run, credits: Sequence[Credit]) -> None:
+    by_controller: dict[str, list[ActionValues]] = {}
+    for credit in credits:
+        for value in credit.values:
+            by_controller.setdefault(value.controller, []).append(value)
+    for name, values in sorted(by_controller.items()):
+        run.controllers[name].update(values)
+
+
+def _merge(parts: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float]]:
+    merged: dict[str, list[float]] = {}
+    for part in parts:
+        for name, values in part.items():
+            merged.setdefault(name, []).extend(values)
+    return merged
+
+
+def _metrics(
+    run: Run, episodes: Sequence[Episode], credits: Sequence[Credit], learned: Mapping[str, float]
+) -> dict[str, Any]:
+    observed = {name: float(np.mean(values)) for name, values in _merge([c.metrics for c in credits]).items()}
+    measured = measure(run.config.method, sorted(episodes, key=lambda e: e.id))
+    keep = (
+        "accuracy",
+        "initial_accuracy",
+        "calls_per_problem",
+        "correction",
+        "preservation",
+        "unreadable",
+        "truncated",
+    )
+    trained = {name: measured[name] for name in keep}
+    return {"step": run.step, **trained, **observed, **{f"learn/{k}": v for k, v in learned.items()}}
+
+
+def _guard(run: Run, metrics: Mapping[str, Any]) -> None:
+    """Say out loud when a role's reward falls, when replies are cut off, or when an update was refused."""
+    for name, value in metrics.items():
+        if name.startswith("truncated/") and value > run.config.guard.truncated:
+            run.progress.warn(f"step {run.step}: {value:.0%} of {name[10:]} replies hit max_new_tokens")
+        if name.startswith("learn/nonfinite_updates/") and value > 0:
+            run.progress.warn(
+                f"step {run.step}: a non-finite gradient of {name[24:]} was refused, its adapter is unchanged"
+            )
+        if name.startswith("reward/"):
+            fallen = run.progress.fallen(name, value, run.config.guard.reward_fall)
+            if fallen is not None:
+                run.progress.warn(
+                    f"step {run.step}: mean {name} over 5 steps is {fallen:.2f} under its best; lower learner.lr?"
+                )
+
+
+class _Clock:
+    """Seconds of each phase; for the timings file only."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start
