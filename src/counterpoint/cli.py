@@ -84,6 +84,31 @@ def show(
 
 
 @app.command()
+def compare(
+    source: Annotated[str, typer.Argument(metavar="COMPARISON", help="A YAML file, or the name of a packaged one.")],
+    out: Out = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", help="Instead of the file's.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every entry, print its cost, stop.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run methods x task sets x seeds, skipping what is on disk, and print one table."""
+    from counterpoint.compare import compare as run
+    from counterpoint.compare import load_comparison
+    from counterpoint.tables import cost_estimate
+
+    comparison = load_comparison(source)
+    if seeds is not None:
+        comparison = comparison.model_copy(update={"seeds": seeds})
+    if dry_run:
+        for entry in comparison.entries:
+            print(f"{entry}: {cost_estimate(comparison.config(entry, 0))}")
+        return
+    from counterpoint.progress import Progress
+
+    print(run(comparison, out or Path("runs") / Path(source).stem, progress=Progress(quiet=quiet)))
+
+
+@app.command()
 def grade(
     file: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help="Lines with reply, gold, kind.")],
     out: Annotated[

@@ -218,10 +218,11 @@ def validate(data: Mapping[str, Any], *, where: str) -> Config:
         raise ConfigError(f"{where}: {explain(error, Config)}") from error
 
 
-def read_yaml(source: str | Path) -> dict[str, Any]:
+def read_yaml(source: str | Path, packaged: Mapping[str, Path] | None = None) -> dict[str, Any]:
+    """A mapping from a YAML file, or from the packaged one of that name."""
     path = Path(source)
     if not path.is_file():
-        packaged = packaged_configs()
+        packaged = packaged_configs() if packaged is None else packaged
         if str(source) not in packaged:
             raise ConfigError(f"no config file {str(source)!r}; packaged configs: {', '.join(packaged)}")
         path = packaged[str(source)]

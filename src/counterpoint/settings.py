@@ -21,7 +21,8 @@ class Settings(BaseModel):
 
 def explain(error: ValidationError, root: type[BaseModel]) -> str:
     """One line for the first fault of a validation, with the nearest known key when a key is unknown."""
-    first = error.errors()[0]
+    faults = error.errors()
+    first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
     path = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         known = _keys(root, first["loc"][:-1])
@@ -57,7 +58,7 @@ def _model_in(annotation: Any) -> Any:
     return None
 
 
-def packaged_configs() -> dict[str, Path]:
-    """Name -> path of the configs that come with the package."""
-    folder = Path(str(files("counterpoint") / "configs"))
+def packaged_configs(kind: str = "configs") -> dict[str, Path]:
+    """Name -> path of the configs (or the comparisons) that come with the package."""
+    folder = Path(str(files("counterpoint") / kind))
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}

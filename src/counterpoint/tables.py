@@ -96,7 +96,7 @@ def _comment(path: Any) -> str:
 
 def cost_estimate(config: Config) -> str:
     """Upper bounds from the settings alone: replies and new tokens of training, if every agent always speaks."""
-    requests = config.method.requests
+    requests = config.method.requests_of(len(config.agents))
     dialogues = config.steps * config.dialogues
     replies = dialogues * requests * config.method.siblings
     tokens = replies * config.sampling.max_new_tokens

@@ -1,0 +1,94 @@
+"""Whole training and evaluation dialogues a second, side by side with the plain loop, in one run.
+
+    python benchmarks/throughput.py [--model tiny|PATH.gguf] [--dialogues 64] [--plain 4] [--device cpu]
+
+Both sides: 2 agents, 5 rounds, everybody always speaks, 4 candidates in training, the same limit on new tokens. The plain
+loop's rate does not depend on the number of dialogues, so it is measured on `--plain` of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from plain_loop import measure
+
+from counterpoint.config import load_config
+from counterpoint.evaluate import Player, evaluate_set
+from counterpoint.models import model_path
+from counterpoint.progress import Progress
+from counterpoint.step import take_step
+from counterpoint.store import Store
+from counterpoint.train import prepare
+
+ALWAYS = "{name: fixed, p_speak: 1.0}"
+
+
+def ours(model: str, dialogues: int, new_tokens: int, device: str, steps: int = 3) -> dict[str, float]:
+    """Rates of counterpoint: whole steps with store and grading, after one warm-up step."""
+    settings = [
+        f"model.name={model}", f"model.device={device}", f"dialogues={dialogues}", "steps=99", "tasks.eval=[mini-gsm]",
+        f"evaluation.limit={dialogues}", f"sampling.max_new_tokens={new_tokens}",
+        f"method.propose_controller={ALWAYS}", f"method.review_controller={ALWAYS}",
+    ]  # fmt: skip
+    config = load_config(None, settings)
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        run = prepare(config, store, Progress(quiet=True))
+        seconds = []
+        for step in range(1, steps + 2):
+            run.step = step
+            start = time.perf_counter()
+            take_step(run)
+            seconds.append(time.perf_counter() - start)
+        timings = [json.loads(line) for line in store.timings_file.read_text().splitlines()][1:]
+        player = Player(
+            config.method, config.names, run.team.engine, run.controllers, config.sampling.record(), 0, config.width
+        )
+        rates = []
+        for k in range(3):
+            start = time.perf_counter()
+            evaluate_set(player, "mini-gsm", run.eval_tasks["mini-gsm"], store=store, phase=f"eval{k}")
+            rates.append(dialogues / (time.perf_counter() - start))
+    typical = sorted(seconds[1:])[len(seconds[1:]) // 2]
+    total = {k: sum(t[k] for t in timings) for k in ("play", "forks", "credit", "learn", "store")}
+    whole = sum(total.values())
+    return {
+        "train dialogues/s": dialogues / typical,
+        "evaluate dialogues/s": sorted(rates)[1],
+        "tokens/s in play": sum(t["tokens"] for t in timings) / (total["play"] + total["forks"]),
+        **{f"share of {k}": v / whole for k, v in total.items()},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--dialogues", type=int, default=64)
+    parser.add_argument("--plain", type=int, default=4)
+    parser.add_argument("--new-tokens", type=int, default=48)
+    parser.add_argument("--device", default="cpu")
+    args = parser.parse_args()
+    from counterpoint.tasks.registry import load_tasks
+
+    tasks = load_tasks("mini-gsm", "train")[: args.plain]
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, model {args.model}")
+    mine = ours(args.model, args.dialogues, args.new_tokens, args.device)
+    for name, value in mine.items():
+        print(f"counterpoint: {name} {value:.3g}")
+    for phase, train in (("train", True), ("evaluate", False)):
+        rate, tokens = measure(model_path(args.model), tasks, new_tokens=args.new_tokens, train=train)
+        ratio = mine[f"{phase} dialogues/s"] / rate
+        print(
+            f"plain loop: {phase} dialogues/s {rate:.3g}, tokens/s {tokens:.3g}; counterpoint is {ratio:.1f} x as fast"
+        )
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB (both sides)")
+
+
+if __name__ == "__main__":
+    main()
