@@ -71,7 +71,7 @@ def _evaluations(collected: Collected, packer: Packer, number: int, every: int) 
 
 def _training(collected: Collected, packer: Packer, number: int, every: int) -> None:
     run, replay = collected.run, Replay(collected.run)
-    name = set_name(run.config.get("tasks", {}).get("train", "train"))
+    name = set_name(run.config["tasks"]["train"])
     for step in replay.steps():
         collected.costs[step.number] = step.cost
         collected.earned[step.number] = credit_by_agent(step.dialogues)

@@ -26,7 +26,7 @@ CURVES: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
 
 def training_section(runs: Sequence[Collected]) -> Section:
     figures = [_curve(runs, *curve) for curve in CURVES]
-    figures.append(_speed(runs))
+    figures += [_speed(runs), _others(runs)]
     intro = "One point a step. With several runs, each has its colour and each role its own panel."
     return Section("training", "Training", intro, [f for f in figures if f is not None])
 
@@ -50,6 +50,22 @@ def _curve(
         return None
     kept = {k: v for k, v in options.items() if k != "one_minus"} | {"x": "step"}
     return Figure(f"curve-{name}", "lines", title, caption, describe_lines(rows), rows, kept)
+
+
+def _others(runs: Sequence[Collected]) -> Figure | None:
+    """What else the method measures, each in a panel of its own."""
+    known = tuple(prefix for _, prefixes, *_ in CURVES for prefix in prefixes.split())
+    shown = ("step", "learn/", "correction", "preservation", "unreadable", "truncated", *known)
+    rows: list[Row] = []
+    for collected in runs:
+        metrics = collected.run.metrics
+        for key in sorted({key for line in metrics for key in line if not key.startswith(shown)})[:24]:
+            points = [(line["step"], line[key]) for line in metrics if _number(line.get(key))]
+            rows += line_rows(key, "" if len(runs) == 1 else collected.run.label, points)
+    caption = "What the method observes beside its rewards, under the names in metrics.jsonl."
+    if not rows:
+        return None
+    return Figure("curve-others", "lines", "Of the method", caption, describe_lines(rows), rows, {"x": "step"}, wide=True)
 
 
 def _metric_label(key: str) -> str:

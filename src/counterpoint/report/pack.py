@@ -62,12 +62,12 @@ def dialogue_record(dialogue: Dialogue) -> dict[str, Any]:
         "final": [dialogue.episode.answer, dialogue.final],
         "change": dialogue.change,
         "moves": [_move(move) for move in dialogue.moves],
-        "removals": [_branch(branch) for branch in dialogue.removals],
+        "others": [_branch(branch) for branch in dialogue.others],
     }
 
 
 def _move(move: Move) -> dict[str, Any]:
-    record: dict[str, Any] = {"agent": move.agent, "role": move.role, "action": move.action}
+    record: dict[str, Any] = {"agent": move.agent, "role": move.role, "action": move.action, "reads": move.reads}
     if move.decision is not None:
         record["probs"] = [round(p, 4) for p in move.decision.probs]
         record["took"] = move.decision.action

@@ -1,7 +1,7 @@
 """A recorded dialogue as people read it: who decided what, what was said, how it was read, and what it was worth.
 
-A reply whose tag begins with "review" is read as a verdict on the pending answer, one whose tag begins with "think" as
-neither; every other reply as an answer, which becomes the pending one when it was played.
+A reply whose tag begins with "review" is read as a verdict on the pending answer, one whose tag begins with "think" or
+"rate" as neither; every other reply as an answer, which becomes the pending one when it was played.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from counterpoint.records import Decision, Episode, Task, Turn
 from counterpoint.tasks.grading import Outcome, extract, grade, verdict
 
 ACTIONS = ("skips", "speaks")
+UNREAD = ("think", "rate")  # tags of replies that are neither answers nor verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,12 @@ class Move:
     branch: Branch | None = None
 
     @property
+    def reads(self) -> str:
+        """What its replies are read as: an answer, a verdict, or neither (empty)."""
+        tag = self.replies[0].turn.tag if self.replies else "think"
+        return "" if tag.startswith(UNREAD) else "verdict" if tag.startswith("review") else "answer"
+
+    @property
     def action(self) -> str:
         if self.decision is None:
             return "speaks"
@@ -63,7 +70,7 @@ class Dialogue:
 
     episode: Episode
     moves: list[Move]
-    removals: list[Branch]  # forks that leave one agent out
+    others: list[Branch]  # forks that belong to no decision: an agent left out, a rating
     first_answer: str | None
     first: Outcome
     final: Outcome
@@ -96,9 +103,9 @@ def read_dialogue(
             if index in by_decision:
                 move.branch = _branch(bare, by_decision[index], board.before)
         moves.append(move)
-    removals = [_branch(bare, f, None) for f in forks if f.fork is not None and f.fork.action is None]
+    others = [_branch(bare, f, None) for f in forks if f.fork is not None and f.fork.action is None]
     first = method.first_answer(episode)
-    return Dialogue(episode, moves, removals, first, grade(episode.task, first), grade(episode.task, episode.answer))
+    return Dialogue(episode, moves, others, first, grade(episode.task, first), grade(episode.task, episode.answer))
 
 
 @dataclass(slots=True)
@@ -144,7 +151,7 @@ class _Reader:
     def _spoken(self, turns: list[Turn], decision: Decision | None, board: _Pending, played: bool) -> Move:
         board.before = board.now
         replies = [self._read(turn, board.now) for turn in turns]
-        if played and not turns[0].tag.startswith(("review", "think")):
+        if played and not turns[0].tag.startswith(("review", *UNREAD)):
             board.now = replies[0].right
         agent, _, role = turns[0].agent.partition("/")
         return Move(agent, role, decision, replies)
@@ -155,7 +162,7 @@ class _Reader:
         advantage = self.advantages.get((turn.agent, completion.prompt_ids, completion.token_ids))
         reward = self.rewards.get((turn.group, turn.sample))
         text = completion.text if completion.finish == "stop" else ""
-        if turn.tag.startswith("think"):
+        if turn.tag.startswith(UNREAD):
             return Reply(turn, None, None, reward, advantage)
         if turn.tag.startswith("review"):
             said = self._hook(agent, "verdict", verdict)(text)
@@ -182,9 +189,10 @@ def _branch(reader: _Reader, fork: Episode, pending: bool | None) -> Branch:
     """The replies that a fork added to its parent."""
     plan = fork.fork
     assert plan is not None
-    title = f"without {plan.remove}" if plan.action is None else f"had it been: {action_name(plan.action)}"
+    title = f"had it been: {action_name(plan.action)}" if plan.action is not None else f"without {plan.remove}"
+    title = plan.kind or title
     moves = [move for _, move in reader.moves(fork, _Pending(pending, pending))]
-    whole = plan.stop_after is None
+    whole = plan.stop_after is None and not plan.kind
     return Branch(title, moves, whole, fork.answer, grade(fork.task, fork.answer) if whole else None)
 
 

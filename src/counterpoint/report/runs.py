@@ -16,6 +16,7 @@ from counterpoint.errors import ConfigError, DataError
 from counterpoint.methods import make_method
 from counterpoint.records import Episode
 from counterpoint.store import EPISODE, Store, slug
+from counterpoint.tasks.spec import read_spec
 
 PHASE_TITLES = {"untrained": "untrained", "eval": "trained", "train": "training"}
 
@@ -36,7 +37,7 @@ class Run:
 
     @property
     def agents(self) -> tuple[str, ...]:
-        return tuple(agent["name"] for agent in self.config.get("agents", []))
+        return tuple(agent["name"] for agent in self.config["agents"])
 
     @property
     def done(self) -> int:
@@ -58,7 +59,7 @@ class Run:
         folders = [
             f for f in self.root.glob("*") if f.is_dir() and (f.name == "untrained" or f.name.split("-")[0] == "eval")
         ]
-        names = {slug(name): name for name in map(set_name, self.config.get("tasks", {}).get("eval", []))}
+        names = {slug(name): name for name in map(set_name, self.config["tasks"]["eval"])}
         found = {f.name: {names.get(p.stem, p.stem): p for p in sorted(f.glob("*.jsonl"))} for f in folders}
         return {phase: found[phase] for phase in sorted(found, key=lambda p: (p != "untrained", p))}
 
@@ -84,8 +85,8 @@ def open_run(root: Path, label: str | None = None) -> Run:
     if not store.config_file.is_file():
         raise DataError(f"no run in {root}: it has no config.yaml")
     config = yaml.safe_load(store.config_file.read_text(encoding="utf-8"))
-    if not isinstance(config, dict) or not isinstance(config.get("method"), dict):
-        raise DataError(f"{store.config_file} is not the config of a run: it has no method")
+    if not isinstance(config, dict) or not {"method", "tasks", "agents"} <= config.keys():
+        raise DataError(f"{store.config_file} is not the resolved config of a run")
     notes: list[str] = []
     method, creditable = _method(config["method"], notes)
     summary = json.loads(store.summary_file.read_text(encoding="utf-8")) if store.summary_file.is_file() else {}
@@ -94,8 +95,11 @@ def open_run(root: Path, label: str | None = None) -> Run:
 
 
 def open_runs(roots: Sequence[Path]) -> list[Run]:
-    """Several runs with labels that tell them apart: the folder's name, with its parent's where two are equal."""
-    roots = [root.resolve() for root in roots]
+    """Several runs with labels that tell them apart: the folder's name, with its parent's where two are equal.
+
+    A folder that is no run stands for the runs in it, as `compare` lays them out: ENTRY/seedK.
+    """
+    roots = [run.resolve() for root in roots for run in _inside(root)]
     if len(set(roots)) < len(roots):
         raise DataError("a run directory is named twice")
     names = [root.name for root in roots]
@@ -105,6 +109,13 @@ def open_runs(roots: Sequence[Path]) -> list[Run]:
     return [open_run(root, label) for root, label in zip(roots, labels, strict=True)]
 
 
+def _inside(root: Path) -> list[Path]:
+    if (root / "config.yaml").is_file():
+        return [root]
+    found = sorted(file.parent for pattern in ("*", "*/*") for file in root.glob(f"{pattern}/config.yaml"))
+    return found or [root]
+
+
 def phase_title(phase: str) -> str:
     """How a phase is called on the page: eval-greedy reads "trained, greedy"."""
     return PHASE_TITLES.get(phase) or f"trained, {phase.removeprefix('eval-')}"
@@ -112,7 +123,7 @@ def phase_title(phase: str) -> str:
 
 def set_name(spec: Any) -> str:
     """A task set's name, from its entry in the config."""
-    return spec if isinstance(spec, str) else str(spec.get("name") or spec.get("source"))
+    return read_spec(spec).label
 
 
 def flat(data: Any, prefix: str = "") -> dict[str, Any]:
