@@ -135,3 +135,12 @@ def test_help_needs_no_torch():
     code += "try: cli.main()\nexcept SystemExit: print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip().endswith("False")
+
+
+def test_flexible_extraction_is_reported_apart(command, micro, tmp_path):
+    code, _, err = command(
+        "evaluate", "tiny", f"model.name={micro}", *SMALL, "evaluation.extraction=flexible", "--out", "flexible"
+    )
+    assert code == 0, err
+    measures = json.loads((tmp_path / "flexible" / "summary.json").read_text())["eval"]["mini-gsm"]
+    assert measures["flexible_accuracy"] >= measures["accuracy"]

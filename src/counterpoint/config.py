@@ -88,7 +88,7 @@ class EvaluationSettings(Settings):
     sampling: SamplingSettings | None = None
     """Another way of drawing replies; that of training when not given."""
     extraction: Literal["strict", "flexible"] = "strict"
-    """flexible also reads the last number of a reply without the answer format; reported apart."""
+    """flexible also reports the accuracy when a last number counts in solutions without the answer format."""
 
 
 class EngineSettings(Settings):

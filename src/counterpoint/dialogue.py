@@ -144,6 +144,10 @@ class Method(BaseModel):
         """Fresh controllers by name."""
         return {}
 
+    def last_solution(self, episode: Episode) -> str | None:
+        """The text that the team's answer was read from: by default the last reply's."""
+        return episode.turns[-1].completion.text if episode.turns else None
+
     def first_answer(self, episode: Episode) -> str | None:
         """The team's answer before anybody had a second look: by default the first reply's."""
         return read_answer(episode.task, episode.turns[0].completion) if episode.turns else None

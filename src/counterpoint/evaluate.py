@@ -16,7 +16,7 @@ from counterpoint.engines.base import Engine
 from counterpoint.play import Job, play
 from counterpoint.records import Episode, Sampling, Task
 from counterpoint.store import Store, read_episodes
-from counterpoint.tasks.grading import grade
+from counterpoint.tasks.grading import grade, grade_reply
 
 CHUNK = 512  # dialogues between two points at which an evaluation can be resumed
 
@@ -102,8 +102,10 @@ def _whole_chunks(path: Path, total: int) -> list[Episode]:
     return episodes[:keep]
 
 
-def measure(method: Method, episodes: Sequence[Episode]) -> dict[str, Any]:
+def measure(method: Method, episodes: Sequence[Episode], *, flexible: bool = False) -> dict[str, Any]:
     """Accuracy with its interval, cost, and what changed between the first answer and the last.
+
+    `flexible` adds the accuracy when the last number counts in solutions without the answer format, beside the strict one.
 
     correction = P(final right | first wrong), preservation = P(final right | first right), harm = 1 - preservation;
     None where there is no such problem. Unreadable and truncated are shares of problems and of replies.
@@ -116,7 +118,9 @@ def measure(method: Method, episodes: Sequence[Episode]) -> dict[str, Any]:
     prompt = sum(len(t.completion.prompt_ids) for t in turns)
     completion = sum(len(t.completion.token_ids) for t in turns)
     preservation = _share(final[first])
+    extra = {"flexible_accuracy": float(np.mean([_flexibly_right(method, e) for e in episodes]))} if flexible else {}
     return {
+        **extra,
         "n": n,
         "accuracy": float(final.mean()),
         "ci95": list(wilson(int(final.sum()), n)),
@@ -133,6 +137,13 @@ def measure(method: Method, episodes: Sequence[Episode]) -> dict[str, Any]:
         "errors": outcomes.count("error") / n,
         "truncated": sum(t.completion.finish == "length" for t in turns) / max(1, len(turns)),
     }
+
+
+def _flexibly_right(method: Method, episode: Episode) -> bool:
+    if episode.answer is not None:
+        return grade(episode.task, episode.answer) == "right"
+    text = method.last_solution(episode)
+    return text is not None and grade_reply(episode.task, text, mode="flexible") == "right"
 
 
 def _share(values: np.ndarray) -> float | None:

@@ -103,7 +103,8 @@ def evaluate_phase(run: Run, phase: str, *, trained: bool, strategy: str | None 
             continue  # adapters have moved; this run was started without an untrained evaluation
         with run.progress.counting(f"{phase} {name}", len(tasks)) as tick:
             episodes = evaluate_set(player, name, tasks, store=run.store, phase=phase, tick=tick)
-        measures[name] = measure(config.method, sorted(episodes, key=lambda e: e.id))
+        flexible = config.evaluation.extraction == "flexible"
+        measures[name] = measure(config.method, sorted(episodes, key=lambda e: e.id), flexible=flexible)
         if trained:
             measures[name]["unseen_decisions"] = unseen_decisions(episodes, controllers)
         run.progress.measured(phase, name, measures[name])

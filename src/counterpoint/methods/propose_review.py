@@ -50,6 +50,8 @@ class Hooks(Settings):
     """(outcome) -> reward of one proposal."""
     review_reward: Hook = "counterpoint.methods.propose_review:review_reward"
     """(verdict, pending_right) -> reward of one review."""
+    values: Hook = "counterpoint.methods.propose_review:immediate_values"
+    """(stage, pending_right, rewards, cost) -> what skip and speak are worth, under value: immediate."""
 
 
 def propose_reward(outcome: Outcome) -> float:
@@ -62,6 +64,11 @@ def review_reward(verdict: str | None, pending_right: bool) -> float:
     if verdict is None:
         return 0.0
     return 1.0 if (verdict == "right") == pending_right else -1.0
+
+
+def immediate_values(stage: Stage, pending_right: bool, rewards: np.ndarray, cost: float) -> tuple[float, float]:
+    """skip: +1 or -1 by the pending answer. speak: the mean reward of the new answers or verdicts, less their tokens' cost."""
+    return (1.0 if pending_right else -1.0, float(rewards.mean() - cost))
 
 
 @dataclass(slots=True)
@@ -214,6 +221,10 @@ class ProposeReview(Method):
         where = {"last": "last" if last else "early", "exact": str(number), "none": "any"}[self.round_state]
         return f"votes={votes if self.vote_state else 'any'} round={where}"
 
+    def last_solution(self, episode: Episode) -> str | None:
+        proposed = [t for t in episode.turns if t.sample == 0 and t.agent.endswith("/proposer")]
+        return proposed[-1].completion.text if proposed else None
+
     def controllers(self, agents: Sequence[str]) -> dict[str, Controller]:
         made: dict[str, Controller] = {}
         for agent in agents:
@@ -304,13 +315,14 @@ class ProposeReview(Method):
     def _immediate_values(
         self, task: Task, step: _Step, right: bool, spoken: Sequence[Turn], groups: Mapping[int, list[Turn]]
     ) -> tuple[float, float]:
-        """skip: +-1 by the pending answer. speak: the reward of the new answer or verdict, less its tokens' cost."""
+        """The values hook on all candidates, or on the played one alone."""
         completions = [t.completion for t in spoken]
         if self.estimate == "played":
             completions = [self._played(groups, step.group) if step.group is not None else completions[0]]
-        speak = self._rewards(task, step, right, completions).mean()
-        cost = self.token_cost * np.mean([len(c.token_ids) for c in completions])
-        return (1.0 if right else -1.0, float(speak - cost))
+        rewards = self._rewards(task, step, right, completions)
+        cost = self.token_cost * float(np.mean([len(c.token_ids) for c in completions]))
+        skip, speak = self.hook(step.agent, "values")(step.stage, right, rewards, cost)
+        return float(skip), float(speak)
 
     def _outcome_values(self, episode: Episode, index: int, fork: Episode | None) -> tuple[float, float]:
         """The final outcome of the dialogue as played and of its fork, each less the cost of the tokens from there on."""
