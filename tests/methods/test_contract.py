@@ -9,7 +9,7 @@ from counterpoint.dialogue import NO_HISTORY, Method
 from counterpoint.engines.scripted import ScriptedEngine
 from counterpoint.evaluate import measure
 from counterpoint.methods import make_method, methods
-from counterpoint.play import Job, fork_jobs, play
+from counterpoint.play import Job, play
 from counterpoint.records import Sampling, Task
 from counterpoint.store import EPISODE
 from counterpoint.testing import TASKS, guess_script, play_all
@@ -134,4 +134,3 @@ def test_the_dialogues_of_training_ask_for_siblings(name):
     if method.trained:
         episodes, _, _ = play_all(method, KINDS[:1])
         assert max(t.sample for t in episodes[0].turns) == method.siblings - 1
-        assert all(not fork_jobs(method, e) or e.id.startswith("train/") for e in episodes)

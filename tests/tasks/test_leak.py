@@ -17,6 +17,7 @@ from counterpoint.tasks.leak import states_answer, without_answer
         ("\\fbox{7} and \\boxed {8}", "and"),
         ("Plan.\nFinal answer: 7\nMore.", "Plan.\nMore."),
         ("**Final Answer**: 7", ""),
+        ("re\\bo\\boxed{x}xed{7}formed", "reformed"),
         ("nested \\boxed{a \\boxed{b} c} out", "nested  out"),
         ("the final answers differ", "the final answers differ"),
         ("", ""),

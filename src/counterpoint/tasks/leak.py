@@ -8,18 +8,21 @@ from counterpoint.records import Task
 from counterpoint.tasks.numbers import literal
 from counterpoint.tasks.reading import boxes
 
+PASSES = 4  # taking a box out may bring another together
 _ANSWER_LINE = re.compile(r"^[^\n]{0,40}\bfinal[ \t]{1,3}answer\b[^\n]*\n?", re.IGNORECASE | re.MULTILINE)
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,30}(?:,\d{3}){0,9}(?:\.\d{1,30})?(?:/\d{1,30})?(?!\w|[.,]\d)")
 
 
 def without_answer(text: str) -> str:
     """`text` without any \\boxed{...} (braces balanced; one that never closes ends the text) or "Final answer" line."""
-    kept, at = [], 0
-    for box in boxes(text):
-        kept.append(text[at : box.start])
-        at = max(at, box.end)
-    kept.append(text[at:])
-    return _ANSWER_LINE.sub("", "".join(kept)).strip()
+    for _ in range(PASSES):
+        found = boxes(text)
+        if not found:
+            break
+        ends = [0, *(box.end for box in found)]
+        starts = [*(box.start for box in found), len(text)]
+        text = "".join(text[a:b] for a, b in zip(ends, starts, strict=True))
+    return _ANSWER_LINE.sub("", text).strip()
 
 
 def states_answer(task: Task, text: str) -> bool:
