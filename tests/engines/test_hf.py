@@ -105,3 +105,18 @@ def test_siblings_differ_and_seeds_matter(team):
     assert len({c.token_ids for c in group}) > 1
     [other] = team.generate([request], seeds=[2], sampling=SAMPLED)
     assert [c.token_ids for c in group] != [c.token_ids for c in other]
+
+
+def test_equal_greedy_requests_are_generated_once(team, monkeypatch):
+    from counterpoint.engines import hf
+
+    [request] = requests(team, 1, n=4)
+    other = requests(team, 2, n=1)[1]
+    sizes = []
+    run = hf._Batch.run
+    monkeypatch.setattr(hf._Batch, "run", lambda self: (sizes.append(len(self.waiting)), run(self))[1])
+    replies = team.generate([request, other, request], seeds=[1, 2, 3], sampling=GREEDY)
+    assert sizes == [2]
+    assert [len(group) for group in replies] == [4, 1, 4]
+    assert len({c.token_ids for c in replies[0] + replies[2]}) == 1
+    assert replies[1] == team.generate([other], seeds=[9], sampling=GREEDY)[0]

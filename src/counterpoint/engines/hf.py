@@ -53,6 +53,18 @@ class HFEngine:
     def generate(
         self, requests: Sequence[Request], *, seeds: Sequence[int], sampling: Sampling
     ) -> list[list[Completion]]:
+        if sampling.temperature == 0:
+            return self._greedy(requests, sampling)
+        return self._sample(requests, seeds, sampling)
+
+    def _greedy(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+        """Equal contexts have equal greedy replies: each is generated once."""
+        distinct = {(r.agent, r.messages): Request(r.agent, r.messages, r.tag) for r in requests}
+        replies = self._sample(list(distinct.values()), [0] * len(distinct), sampling)
+        found = dict(zip(distinct, replies, strict=True))
+        return [found[r.agent, r.messages] * r.n for r in requests]
+
+    def _sample(self, requests: Sequence[Request], seeds: Sequence[int], sampling: Sampling) -> list[list[Completion]]:
         rows: list[list[_Row]] = []
         for index, (request, seed) in enumerate(zip(requests, seeds, strict=True)):
             rows.append(self._rows(index, request, seed, sampling))
