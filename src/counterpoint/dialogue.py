@@ -26,6 +26,12 @@ def read_answer(task: Task, completion: Completion) -> str | None:
     return extract(task.kind, completion.text) if completion.finish == "stop" else None
 
 
+def reply_with(task: Task, replies: Sequence[Completion], answer: str | None) -> str | None:
+    """The text of the first reply that gives `answer`: who speaks for a vote; the first of all where none does."""
+    speaks = [c.text for c in replies if read_answer(task, c) == answer] or [c.text for c in replies]
+    return speaks[0] if speaks else None
+
+
 def sibling_groups(episode: Episode) -> dict[int, list[Turn]]:
     """The turns of a dialogue by request, siblings in order."""
     groups: dict[int, list[Turn]] = {}
@@ -145,8 +151,9 @@ class Method(BaseModel):
         return {}
 
     def last_solution(self, episode: Episode) -> str | None:
-        """The text that the team's answer was read from: by default the last reply's."""
-        return episode.turns[-1].completion.text if episode.turns else None
+        """The text that the team's answer was read from: by default that of the last reply played."""
+        played = [t for t in episode.turns if t.sample == 0]
+        return played[-1].completion.text if played else None
 
     def first_answer(self, episode: Episode) -> str | None:
         """The team's answer before anybody had a second look: by default the first reply's."""

@@ -12,6 +12,7 @@ from counterpoint.methods import make_method, methods
 from counterpoint.play import Job, play
 from counterpoint.records import Sampling, Task
 from counterpoint.store import EPISODE
+from counterpoint.tasks.grading import extract
 from counterpoint.testing import TASKS, guess_script, play_all
 
 NAMES = sorted(methods())
@@ -69,6 +70,10 @@ def test_play_and_credit(name, agents):
         taught = {(s.prompt_ids, s.token_ids) for s in credit.samples}
         assert taught <= {(t.completion.prompt_ids, t.completion.token_ids) for e in [episode, *own] for t in e.turns}
         assert method.trained or not credit.samples
+        solution = method.last_solution(episode)
+        assert solution is None or solution in {t.completion.text for t in episode.turns}
+        if episode.answer is not None:
+            assert extract(episode.task.kind, solution) == episode.answer
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from counterpoint import prompts
 from counterpoint.algorithms.vote import plurality
-from counterpoint.dialogue import Method, Play, Seat, read_answer
+from counterpoint.dialogue import Method, Play, Seat, read_answer, reply_with
 from counterpoint.records import Completion, Episode, Message, Request, Task
 from counterpoint.tasks.grading import equal
 
@@ -52,16 +52,24 @@ class Debate(Method):
             said = [siblings[0] for siblings in replies]
         return vote(task, said)
 
+    def last_solution(self, episode: Episode) -> str | None:
+        return reply_with(episode.task, played(episode, f"round{self.rounds}"), episode.answer)
+
     def first_answer(self, episode: Episode) -> str | None:
         """What a vote before the debate would have answered."""
-        first = [t.completion for t in episode.turns if t.tag == "round1" and t.sample == 0]
-        return vote(episode.task, first)
+        return vote(episode.task, played(episode, "round1"))
 
 
 def prompt(task: Task, said: Sequence[Completion], own: int, reads: str) -> tuple[Message, ...]:
     """What agent number `own` is asked after the previous round's solutions `said`, one an agent."""
     shown = [c.text for i, c in enumerate(said) if reads == "all" or i != own]
     return prompts.debate(task, shown) if said else prompts.solve(task)
+
+
+def played(episode: Episode, tag: str) -> list[Completion]:
+    """What everybody said in one round of the dialogue that was played: its first turns, one an agent."""
+    agents = len({t.agent.partition("/")[0] for t in episode.turns})
+    return [t.completion for t in episode.turns if t.tag == tag and t.sample == 0][:agents]
 
 
 def vote(task: Task, said: Sequence[Completion]) -> str | None:

@@ -22,8 +22,8 @@ from pydantic import Field
 
 from counterpoint.algorithms.advantage import advantages
 from counterpoint.algorithms.vote import classes, plurality_value
-from counterpoint.dialogue import Credit, Method, Play, Seat, read_answer, sibling_groups
-from counterpoint.methods.debate import prompt, vote
+from counterpoint.dialogue import Credit, Method, Play, Seat, read_answer, reply_with, sibling_groups
+from counterpoint.methods.debate import played, prompt, vote
 from counterpoint.records import Completion, Episode, Request, Task, Turn
 from counterpoint.tasks.grading import equal, grade
 
@@ -70,9 +70,12 @@ class Magrpo(Method):
             nodes = [joint for at in _nodes(replies, len(seat.agents)) for joint in map(list, zip(*at, strict=True))]
         return vote(task, nodes[0])
 
+    def last_solution(self, episode: Episode) -> str | None:
+        return reply_with(episode.task, played(episode, f"turn{self.turns}"), episode.answer)
+
     def first_answer(self, episode: Episode) -> str | None:
         """What a vote after the first turn would have answered."""
-        return vote(episode.task, [t.completion for t in episode.turns if t.tag == "turn1" and t.sample == 0])
+        return vote(episode.task, played(episode, "turn1"))
 
     def credit(self, episode: Episode, forks: Sequence[Episode], history: Mapping[str, Any]) -> Credit:
         credit, groups = Credit(), [turns for _, turns in sorted(sibling_groups(episode).items())]

@@ -22,8 +22,8 @@ import numpy as np
 from pydantic import Field
 
 from counterpoint.algorithms.advantage import advantages
-from counterpoint.dialogue import Credit, Method, Play, Seat, read_answer
-from counterpoint.methods.debate import prompt, vote
+from counterpoint.dialogue import Credit, Method, Play, Seat, read_answer, reply_with
+from counterpoint.methods.debate import played, prompt, vote
 from counterpoint.records import Completion, Episode, Request, Task, Turn
 from counterpoint.tasks.grading import grade
 
@@ -78,9 +78,12 @@ class Maporl(Method):
             debates = [flat[at : at + size] for at in range(0, len(flat), size)]
         return vote(task, debates[0])
 
+    def last_solution(self, episode: Episode) -> str | None:
+        return reply_with(episode.task, played(episode, f"round{self.rounds}"), episode.answer)
+
     def first_answer(self, episode: Episode) -> str | None:
         """What a vote before the debate would have answered."""
-        return vote(episode.task, [t.completion for t in episode.turns if t.tag == "round1" and t.sample == 0])
+        return vote(episode.task, played(episode, "round1"))
 
     def credit(self, episode: Episode, forks: Sequence[Episode], history: Mapping[str, Any]) -> Credit:
         credit, table = Credit(), self._table(episode)

@@ -15,8 +15,8 @@ from pydantic import Field
 
 from counterpoint import prompts
 from counterpoint.algorithms.vote import plurality
-from counterpoint.dialogue import Method, Play, Seat, read_answer
-from counterpoint.records import Request, Task
+from counterpoint.dialogue import Method, Play, Seat, read_answer, reply_with
+from counterpoint.records import Episode, Request, Task
 from counterpoint.tasks.grading import equal
 
 
@@ -38,3 +38,6 @@ class SelfConsistency(Method):
     def play(self, task: Task, seat: Seat) -> Play:
         [replies] = yield [Request(f"{seat.agents[0]}/proposer", prompts.solve(task), "solve", self.samples)]
         return plurality([read_answer(task, reply) for reply in replies], partial(equal, task.kind))
+
+    def last_solution(self, episode: Episode) -> str | None:
+        return reply_with(episode.task, [t.completion for t in episode.turns], episode.answer)

@@ -190,6 +190,11 @@ class ThinkSolve(Method):
         """The solver's first reply is the team's first answer."""
         return episode.answer
 
+    def last_solution(self, episode: Episode) -> str | None:
+        """The solver's; none where the thought was cut off."""
+        groups = sibling_groups(episode)
+        return groups[1][0].completion.text if groups[0][0].completion.finish == "stop" else None
+
     # ---- credit --------------------------------------------------------------------------------------------------
 
     def credit(self, episode: Episode, forks: Sequence[Episode], history: Mapping[str, Any]) -> Credit:

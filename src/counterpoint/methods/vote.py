@@ -29,7 +29,7 @@ from counterpoint.algorithms.counterfactual import (
 )
 from counterpoint.algorithms.vote import classes, plurality, plurality_value
 from counterpoint.controllers import Controller
-from counterpoint.dialogue import Credit, Method, Play, Seat, read_answer, sibling_groups
+from counterpoint.dialogue import Credit, Method, Play, Seat, read_answer, reply_with, sibling_groups
 from counterpoint.errors import ConfigError
 from counterpoint.records import Episode, Request, Task, Turn
 from counterpoint.tasks.grading import equal, grade
@@ -108,6 +108,10 @@ class Vote(Method):
                 return shared_credit(team, delta, weight=self.weight)
             case "shared":
                 return np.full(len(right), team)
+
+    def last_solution(self, episode: Episode) -> str | None:
+        said = [t.completion for t in episode.turns if t.sample == 0]
+        return reply_with(episode.task, said, episode.answer)
 
     def first_answer(self, episode: Episode) -> str | None:
         """The first agent's own answer, before the others were counted."""
