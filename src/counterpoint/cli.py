@@ -75,12 +75,44 @@ def evaluate(
 @app.command()
 def show(
     run: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")],
-    episode: Annotated[str, typer.Argument(help="An episode id, or the end of one.")],
+    episode: Annotated[str | None, typer.Argument(help="An episode id, or the end of one.")] = None,
+    worst: Annotated[
+        str | None, typer.Option("--worst", help="Find examples instead: harmed, wrong or truncated.")
+    ] = None,
 ) -> None:
-    """Print one dialogue: who said what, what was decided, and what it was worth."""
-    from counterpoint.show import show_episode
+    """Print one dialogue: who said what, what was decided, what it was worth, and what else could have been."""
+    from counterpoint.show import show_episode, show_worst
 
-    show_episode(run, episode, console=_console())
+    if (episode is None) == (worst is None):
+        raise ConfigError("say which dialogue: an episode id, or --worst harmed, wrong or truncated")
+    if worst is not None:
+        show_worst(run, worst, console=_console())
+    elif episode is not None:
+        show_episode(run, episode, console=_console())
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories, or folders of them.")],
+    out: Annotated[Path | None, typer.Option("--out", help="HTML file; DIR/report.html when not given.")] = None,
+    dialogues: Annotated[int, typer.Option("--dialogues", min=1, help="At most so many in the browser.")] = 20_000,
+) -> None:
+    """Write one self-contained HTML file about one run, or several beside each other."""
+    from counterpoint.report import write_report
+
+    path = write_report(runs, out, limit=dialogues)
+    print(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB)")
+
+
+@app.command()
+def watch(
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")],
+    once: Annotated[bool, typer.Option("--once", help="Print how it stands and return.")] = False,
+) -> None:
+    """Follow a run in progress until it is finished."""
+    from counterpoint.watch import watch as follow
+
+    follow(run, console=_console(), once=once or not sys.stdout.isatty())
 
 
 @app.command()

@@ -11,7 +11,7 @@ from counterpoint.report.pack import Packer
 from counterpoint.report.readings import read_dialogue
 from counterpoint.report.replay import Replay
 from counterpoint.report.runs import Run, set_name
-from counterpoint.report.tally import Cost, Earned, Tally, credit_by_agent
+from counterpoint.report.tally import Choices, Cost, Earned, Tally, credit_by_agent
 
 
 @dataclass(slots=True)
@@ -22,6 +22,7 @@ class Collected:
     tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)  # (phase, task set)
     costs: dict[int, Cost] = field(default_factory=dict)  # by step
     earned: dict[int, dict[str, Earned]] = field(default_factory=dict)  # by step, then agent and role
+    choices: Choices = field(default_factory=Choices)
     controllers: dict[int, dict[str, dict[str, dict[str, Any]]]] = field(default_factory=dict)  # by step
     agrees: bool | None = None
 
@@ -80,6 +81,7 @@ def _training(collected: Collected, packer: Packer, number: int, every: int) -> 
         if not step.whole:
             run.notes.append(f"step {step.number} is not whole: {len(step.dialogues)} dialogues, shown without credit")
         for i, dialogue in enumerate(step.dialogues):
+            collected.choices.add(dialogue)
             if i % every == 0:
                 packer.add(dialogue, run=number, phase="train", step=step.number, task_set=name)
     if collected.controllers:

@@ -10,18 +10,54 @@ from counterpoint.report.figures import Figure, Row, Section, Table, describe_li
 
 CURVES: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     # id, prefixes of metrics, title, caption, options
-    ("accuracy", "accuracy initial_accuracy", "Accuracy in training", "Final and first answers of each step's dialogues.", {"share": True}),
+    (
+        "accuracy",
+        "accuracy initial_accuracy",
+        "Accuracy in training",
+        "Final and first answers of each step's dialogues.",
+        {"share": True},
+    ),
     ("reward", "reward/", "Reward", "Mean reward of each role's candidates.", {"rule": 0}),
-    ("spread", "reward_std/ advantage_std/", "Spread in a group", "Standard deviation of rewards inside a group: what advantages are made of.", {}),
-    ("zero", "zero_signal/", "Groups without a signal", "Share of groups whose rewards do not differ: nothing is learned from them.", {"share": True}),
-    ("ratio", "learn/ratio_mean/ learn/ratio_max/", "Importance ratio", "Mean and largest ratio of new to old probability in the loss; 1 is on policy.", {"rule": 1}),
-    ("clip", "learn/clip_fraction/", "Clipped", "Share of sequences or tokens whose ratio was clipped.", {"share": True}),
+    (
+        "spread",
+        "reward_std/ advantage_std/",
+        "Spread in a group",
+        "Standard deviation of rewards inside a group: what advantages are made of.",
+        {},
+    ),
+    (
+        "zero",
+        "zero_signal/",
+        "Groups without a signal",
+        "Share of groups whose rewards do not differ: nothing is learned from them.",
+        {"share": True},
+    ),
+    (
+        "ratio",
+        "learn/ratio_mean/ learn/ratio_max/",
+        "Importance ratio",
+        "Mean and largest ratio of new to old probability in the loss; 1 is on policy.",
+        {"rule": 1},
+    ),
+    (
+        "clip",
+        "learn/clip_fraction/",
+        "Clipped",
+        "Share of sequences or tokens whose ratio was clipped.",
+        {"share": True},
+    ),
     ("skip", "speak/", "Skip rate", "Share of decisions to keep silent.", {"share": True, "one_minus": True}),
     ("truncated", "truncated/", "Truncated replies", "Share of replies that hit the length limit.", {"share": True}),
-    ("calls", "calls_per_problem", "Calls per problem", "Replies asked for in a training dialogue, candidates included.", {}),
+    (
+        "calls",
+        "calls_per_problem",
+        "Calls per problem",
+        "Replies asked for in a training dialogue, candidates included.",
+        {},
+    ),
     ("gradient", "learn/grad_norm/", "Gradient norm", "Before clipping, mean over the step's minibatches.", {}),
     ("kl", "learn/approx_kl/", "Approximate KL", "Of the new policy from the one that sampled.", {}),
-)  # fmt: skip
+)
 
 
 def training_section(runs: Sequence[Collected]) -> Section:
@@ -65,7 +101,9 @@ def _others(runs: Sequence[Collected]) -> Figure | None:
     caption = "What the method observes beside its rewards, under the names in metrics.jsonl."
     if not rows:
         return None
-    return Figure("curve-others", "lines", "Of the method", caption, describe_lines(rows), rows, {"x": "step"}, wide=True)
+    return Figure(
+        "curve-others", "lines", "Of the method", caption, describe_lines(rows), rows, {"x": "step"}, wide=True
+    )
 
 
 def _metric_label(key: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterpoint.controllers import Controller
-from counterpoint.dialogue import Credit
+from counterpoint.dialogue import Credit, Method
 from counterpoint.records import ActionValues, Episode
 from counterpoint.report.readings import Dialogue, read_dialogue
 from counterpoint.report.runs import Run
@@ -47,6 +47,13 @@ class Replay:
                 self.run.notes.append(f"steps {expected} to {number - 1} have no episodes: later ones are not credited")
             expected = number + 1
             yield self._step(number, list(self.run.episodes(path)))
+
+    def at(self, number: int) -> Step:
+        """One step alone; those before it are gone through only where the method keeps a history."""
+        if type(self.run.method).remember is not Method.remember:
+            return next(step for step in self.steps() if step.number == number)
+        path = next(path for step, path in self.run.train_files() if step == number)
+        return self._step(number, list(self.run.episodes(path)))
 
     def _step(self, number: int, episodes: Sequence[Episode]) -> Step:
         whole = number <= self.run.done

@@ -53,7 +53,10 @@ def results_section(runs: Sequence[Collected]) -> Section:
         caption = "Final answers with 95 % Wilson intervals; the ring is the accuracy of first answers."
         figures.append(Figure("accuracy", "intervals", "Accuracy", caption, alt, rows, {"x": "accuracy"}, wide=True))
     pareto = _pareto(runs)
-    intro = "Accuracy of the team's final answers. Correction: first wrong, final right. Preservation: first right, final right; harm is the rest."
+    intro = (
+        "Accuracy of the team's final answers. Correction: first wrong, final right. Preservation: first right, final "
+        "right; harm is the rest."
+    )
     return Section("results", "Results", intro, figures + ([pareto] if pareto else []), tables)
 
 
@@ -83,7 +86,9 @@ def _pareto(runs: Sequence[Collected]) -> Figure | None:
         for (collected, phase, m), best in zip(points, front, strict=True):
             low, high = m["ci95"]
             team = _team(runs, collected, phase)
-            rows.append({"panel": name, "series": team, "x": round(m["tokens_per_problem"], 1), "y": m["accuracy"], "low": low, "high": high, "front": bool(best)})  # fmt: skip
+            tokens = round(m["tokens_per_problem"], 1)
+            row = {"panel": name, "series": team, "x": tokens, "y": m["accuracy"], "low": low, "high": high}
+            rows.append({**row, "front": bool(best)})
     if not rows:
         return None
     alt = "; ".join(f"{r['series']} on {r['panel']}: {r['y']:.3f} for {r['x']:.0f} tokens" for r in rows)
@@ -110,7 +115,9 @@ def answers_section(runs: Sequence[Collected]) -> Section:
         if (r["from"] == "right") != (r["to"] == "right")
     ]
     alt = "Changed: " + ("; ".join(said[:16]) or "none")
-    caption = "Problems by the outcome of their first answer (left) and of the final one (right); the width of a band is their number."
+    caption = (
+        "Problems by the outcome of their first answer (left) and of the final one (right), bands as wide as many."
+    )
     figure = Figure("flow", "flow", "Correction, preservation, harm", caption, alt, rows, {}, wide=True)
     return Section("answers", "From first to final answer", "What the rounds after the first answer changed.", [figure])
 
@@ -132,7 +139,7 @@ def agents_section(runs: Sequence[Collected]) -> Section:
                 signed(r["reward"]),
                 str(r["learned"]),
                 share(r["advantage"]),
-                share(r["spoke"]),
+                share(collected.choices.rate(name)),
                 f"{r['tokens']:,}",
             ]
             body.append((cells, False))
@@ -154,7 +161,7 @@ def agents_section(runs: Sequence[Collected]) -> Section:
             )
         ]
     tables = [Table("Every agent in training, played replies and candidates", head, body)] if body else []
-    return Section("agents", "Agents", "Who said what it was worth.", figures, tables)
+    return Section("agents", "Agents", "What each agent said in each role, and what that was worth.", figures, tables)
 
 
 def cost_section(runs: Sequence[Collected]) -> Section:
@@ -175,7 +182,10 @@ def cost_section(runs: Sequence[Collected]) -> Section:
                         "value": row[unit],
                     }
                 )
-    intro = "Trajectory: utterances that entered a dialogue. Candidates: their siblings. Counterfactuals: what was played to value the action not taken."
+    intro = (
+        "Trajectory: utterances that entered a dialogue. Candidates: their siblings. Counterfactuals: what was played to "
+        "value the action not taken."
+    )
     if not any(row["value"] for row in rows):
         return Section("cost", "Cost of training", "No training episodes.")
     alt = "; ".join(f"{r['y']}: {r['value']:,} {r['panel']} for {r['series']}" for r in rows)

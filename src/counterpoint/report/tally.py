@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -77,8 +77,6 @@ class Earned:
     learned: int = 0
     advantage: float = 0.0  # sum of absolute values
     tokens: int = 0
-    decisions: int = 0
-    spoken: int = 0
 
     def add(self, reply: Reply) -> None:
         self.replies += 1
@@ -101,24 +99,40 @@ class Earned:
             "learned": self.learned,
             "advantage": _ratio(self.advantage, self.learned),
             "tokens": self.tokens,
-            "spoke": _ratio(self.spoken, self.decisions),
         }
 
 
-def credit_by_agent(dialogues: Sequence[Dialogue]) -> dict[str, Earned]:
+def credit_by_agent(dialogues: Iterable[Dialogue]) -> dict[str, Earned]:
     """ "agent0/proposer" -> what it earned in these dialogues, forks apart."""
     earned: dict[str, Earned] = {}
-    moves = [move for dialogue in dialogues for move in dialogue.moves]
-    speaks_as = {m.decision.controller: m.replies[0].turn.agent for m in moves if m.decision and m.replies}
-    for move in moves:
-        for reply in move.replies:
-            earned.setdefault(reply.turn.agent, Earned()).add(reply)
-        if move.decision is not None:
-            name = speaks_as.get(move.decision.controller, move.decision.controller)
-            who = earned.setdefault(name, Earned())
-            who.decisions += 1
-            who.spoken += move.decision.action != 0
+    for dialogue in dialogues:
+        for move in dialogue.moves:
+            for reply in move.replies:
+                earned.setdefault(reply.turn.agent, Earned()).add(reply)
     return earned
+
+
+@dataclass(slots=True)
+class Choices:
+    """How often each controller let its agent speak, and as whom: "agent0/review" speaks as "agent0/reviewer"."""
+
+    decisions: Counter[str] = field(default_factory=Counter)
+    spoken: Counter[str] = field(default_factory=Counter)
+    speaks_as: dict[str, str] = field(default_factory=dict)
+
+    def add(self, dialogue: Dialogue) -> None:
+        for move in dialogue.moves:
+            if move.decision is not None:
+                name = move.decision.controller
+                self.decisions[name] += 1
+                self.spoken[name] += move.decision.action != 0
+                if move.replies:
+                    self.speaks_as[name] = move.replies[0].turn.agent
+
+    def rate(self, agent: str) -> float | None:
+        """Share of its decisions in which "AGENT/ROLE" spoke; None where nothing was to decide."""
+        names = [name for name in self.decisions if self.speaks_as.get(name, name) == agent]
+        return _ratio(sum(self.spoken[n] for n in names), sum(self.decisions[n] for n in names))
 
 
 def merge(parts: Iterable[Mapping[str, Earned]]) -> dict[str, Earned]:
