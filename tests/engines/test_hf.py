@@ -119,4 +119,4 @@ def test_equal_greedy_requests_are_generated_once(team, monkeypatch):
     assert sizes == [2]
     assert [len(group) for group in replies] == [4, 1, 4]
     assert len({c.token_ids for c in replies[0] + replies[2]}) == 1
-    assert replies[1] == team.generate([other], seeds=[9], sampling=GREEDY)[0]
+    assert replies[1][0].token_ids == team.generate([other], seeds=[9], sampling=GREEDY)[0][0].token_ids
