@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tiny_tokenizer
 import torch
-from tiny_corpus import FIRST_ROLES, ROLES, SETS, Corpus, Example
+from tiny_corpus import FIRST, LAST, MIDDLE, SETS, Corpus, Example, Mix
 from tiny_sample import attempts, encode, review_rates, share
 from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
@@ -19,6 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 from counterpoint.rng import fold
 from counterpoint.tasks.mini import worked_split
 
+VERDICT_WEIGHT = 4.0
 OUT = Path(__file__).parent.parent / "src" / "counterpoint" / "data" / "tiny"
 
 
@@ -44,11 +45,11 @@ def new_model(tokenizer: PreTrainedTokenizerBase, seed: int) -> LlamaForCausalLM
 def batches(
     corpus: Corpus, tokenizer: PreTrainedTokenizerBase, tokens: int, seed: int
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Right-padded rows of about equal length, `tokens` a batch, and the mask of the tokens to learn."""
+    """Right-padded rows of about equal length, `tokens` a batch, and the weight of each token in the loss."""
     rng = random.Random(fold(seed, "batches"))
     while True:
         rows = sorted((_row(corpus.example(), tokenizer) for _ in range(2000)), key=lambda row: len(row[0]))
-        groups: list[list[tuple[list[int], list[bool]]]] = [[]]
+        groups: list[list[tuple[list[int], list[float]]]] = [[]]
         for row in rows:
             if (len(groups[-1]) + 1) * len(row[0]) > tokens:
                 groups.append([])
@@ -58,29 +59,38 @@ def batches(
             width = max(len(ids) for ids, _ in group)
             yield (
                 torch.tensor([ids + [tokenizer.pad_token_id] * (width - len(ids)) for ids, _ in group]),
-                torch.tensor([learn + [False] * (width - len(learn)) for _, learn in group]),
+                torch.tensor([learn + [0.0] * (width - len(learn)) for _, learn in group]),
             )
 
 
-def _row(example: Example, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[bool]]:
+def _row(example: Example, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[float]]:
     prompt = encode(tokenizer, example.messages)
     reply = [*tokenizer.encode(example.reply, add_special_tokens=False), tokenizer.eos_token_id]
-    learn = [True] * len(reply)
-    if example.results_only:
-        (equals,), (verdict,), (newline,) = (tokenizer.encode(mark) for mark in ("=", "Verdict: ", "\n"))
-        after = False
-        for i, token in enumerate(reply):
-            learn[i] = after
+    learn = [1.0] * len(reply)
+    (equals,), (verdict,), (newline,) = (tokenizer.encode(mark) for mark in ("=", "Verdict: ", "\n"))
+    after = False
+    for i, token in enumerate(reply):
+        if example.results_only:
+            learn[i] = float(after)
             after = token in (equals, verdict) or (after and token != newline)
-    return prompt + reply, [False] * len(prompt) + learn
+        if i and reply[i - 1] == verdict:
+            learn[i] = VERDICT_WEIGHT
+    return prompt + reply, [0.0] * len(prompt) + learn
 
 
 def step_loss(model: LlamaForCausalLM, ids: torch.Tensor, learn: torch.Tensor) -> torch.Tensor:
-    """Mean cross-entropy of the tokens to learn; rows are right-padded, so the causal mask suffices."""
+    """Weighted mean cross-entropy of the tokens to learn; rows are right-padded, so the causal mask suffices."""
+    weight = learn[:, 1:]
     with torch.autocast("cpu", torch.bfloat16):
         hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
-        logits = model.lm_head(hidden[:, :-1][learn[:, 1:]])
-    return cross_entropy(logits.float(), ids[:, 1:][learn[:, 1:]])
+        logits = model.lm_head(hidden[:, :-1][weight > 0])
+    loss = cross_entropy(logits.float(), ids[:, 1:][weight > 0], reduction="none")
+    return (loss * weight[weight > 0]).sum() / weight.sum()
+
+
+def mix_at(step: int, args: argparse.Namespace) -> Mix:
+    """The phases: solutions and drill; all roles; then what is learned last."""
+    return FIRST if step <= args.first else MIDDLE if step <= args.middle else LAST
 
 
 def optimizers(model: LlamaForCausalLM, args: argparse.Namespace) -> list[torch.optim.Optimizer]:
@@ -127,16 +137,17 @@ def train(args: argparse.Namespace) -> None:
     """The whole recipe: tokenizer, model, corpus with a pool, fixed number of steps, save, measure."""
     torch.set_num_threads(args.threads)
     tokenizer = tiny_tokenizer.build(args.seed)
-    model = new_model(tokenizer, args.seed)
+    model = LlamaForCausalLM.from_pretrained(args.resume) if args.resume else new_model(tokenizer, args.seed)
     print(f"{sum(p.numel() for p in model.parameters())} parameters, {len(tokenizer)} tokens, {vars(args)}", flush=True)
     both = optimizers(model, args)
-    schedules = [torch.optim.lr_scheduler.LambdaLR(one, lambda i: rate_at(i + 1, args)) for one in both]
-    corpus = Corpus(args.seed)
+    schedules = [torch.optim.lr_scheduler.LambdaLR(one, lambda i: rate_at(args.done + i + 1, args)) for one in both]
+    corpus = Corpus(fold(args.seed, args.done) if args.done else args.seed)
+    corpus.mix = mix_at(args.done + 1, args)
     source = batches(corpus, tokenizer, args.tokens, args.seed)
     start, seen, loss_sum = time.perf_counter(), 0, 0.0
-    for step in range(1, args.steps + 1):
+    for step in range(args.done + 1, args.steps + 1):
         model.train()
-        corpus.roles = FIRST_ROLES if step <= args.first else ROLES
+        corpus.mix = mix_at(step, args)
         ids, learn = next(source)
         loss = step_loss(model, ids, learn)
         loss.backward()
@@ -180,6 +191,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--muon-lr", type=float, default=0.02)
     parser.add_argument("--first", type=int, default=800, help="steps on solutions and drill alone")
+    parser.add_argument("--middle", type=int, default=1200, help="step after which the last mix begins")
+    parser.add_argument("--resume", type=Path, default=None, help="weights to go on from (with --done)")
+    parser.add_argument("--done", type=int, default=0, help="steps these weights have behind them")
     parser.add_argument("--tokens", type=int, default=8192)
     parser.add_argument("--every", type=int, default=250, help="steps between measurements and refills of the pool")
     parser.add_argument("--pool-from", type=int, default=1000)

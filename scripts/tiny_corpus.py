@@ -14,18 +14,50 @@ from counterpoint.tasks.mini import stream
 from counterpoint.tasks.mini_worked import Worked, final_line
 
 EQUATION = re.compile(r"(\d+)([-+*/])(\d+)=(\d+)")
-SETS = {"mini-gsm": 0.5, "mini-math": 0.22, "mini-choice": 0.28}
-ROLES = {
-    "solve": 0.36,
-    "drill": 0.12,
-    "review": 0.22,
-    "revise": 0.12,
-    "think": 0.05,
-    "solve_with_thought": 0.06,
-    "debate": 0.04,
-    "review_verdict_first": 0.03,
-}
-FIRST_ROLES = {"solve": 0.70, "drill": 0.30}  # until the problems themselves are learned
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """The shares of sets, roles and drill sheets in one phase of pre-training."""
+
+    sets: dict[str, float]
+    roles: dict[str, float]
+    comparisons: float = 0.35  # share of the drill sheets that compare answers
+
+
+FIRST = Mix(
+    {"mini-gsm": 0.5, "mini-math": 0.22, "mini-choice": 0.28},
+    {"solve": 0.70, "drill": 0.30},
+)
+MIDDLE = Mix(
+    FIRST.sets,
+    {
+        "solve": 0.36,
+        "drill": 0.12,
+        "review": 0.22,
+        "revise": 0.12,
+        "think": 0.05,
+        "solve_with_thought": 0.06,
+        "debate": 0.04,
+        "review_verdict_first": 0.03,
+    },
+)
+LAST = Mix(  # what is learned last: comparing, and copying names
+    {"mini-gsm": 0.34, "mini-math": 0.26, "mini-choice": 0.40},
+    {
+        "solve": 0.27,
+        "drill": 0.18,
+        "review": 0.30,
+        "revise": 0.10,
+        "think": 0.04,
+        "solve_with_thought": 0.05,
+        "debate": 0.03,
+        "review_verdict_first": 0.03,
+    },
+    comparisons=0.8,
+)
+SETS = FIRST.sets
+ROLES = MIDDLE.roles
 SPEAKERS = (("proposer", "reviewer"), ("agent0", "agent1"), ("agent1", "agent0"))
 
 
@@ -129,11 +161,11 @@ class Corpus:
         self.rng = random.Random(fold(seed, "corpus"))
         self.streams = {name: stream(name, seed) for name in SETS}
         self.pool = Pool()
-        self.roles = ROLES
+        self.mix = MIDDLE
 
     def worked(self) -> Worked:
-        """One fresh problem of a set drawn by SETS."""
-        (name,) = self.rng.choices(list(SETS), list(SETS.values()))
+        """One fresh problem of a set drawn by the mix."""
+        (name,) = self.rng.choices(list(self.mix.sets), list(self.mix.sets.values()))
         return next(self.streams[name])
 
     def attempt(self, right: bool) -> Attempt:
@@ -154,10 +186,10 @@ class Corpus:
         return turns
 
     def example(self, role: str | None = None) -> Example:
-        """One example of `role`, or of a role drawn by ROLES."""
+        """One example of `role`, or of a role drawn by the mix."""
         rng = self.rng
         if role is None:
-            (role,) = rng.choices(list(self.roles), list(self.roles.values()))
+            (role,) = rng.choices(list(self.mix.roles), list(self.mix.roles.values()))
         if role in ("review", "review_verdict_first", "revise", "debate"):
             pending = self.attempt(rng.random() < 0.5)
             return self._beside(role, pending, _bare(pending.worked))
@@ -187,7 +219,7 @@ class Corpus:
 
     def _drill(self) -> Example:
         """A sheet of unrelated equations, as they occur in solutions, or of comparisons, as reviews make them."""
-        if self.rng.random() < 0.35:
+        if self.rng.random() < self.mix.comparisons:
             lines = [self._comparison() for _ in range(8)]
             return Example((Message("user", "Drill"),), "\n".join(lines), results_only=True)
         lines = [step for name in ("mini-gsm", "mini-math") * 3 for step in next(self.streams[name]).steps]
