@@ -182,7 +182,12 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         inner = merged.get(key)
-        groups = isinstance(inner, Mapping) and isinstance(value, Mapping)
-        same = groups and value.get("name", inner.get("name")) == inner.get("name")
-        merged[key] = _merged(inner, value) if same else value
+        if (
+            isinstance(inner, Mapping)
+            and isinstance(value, Mapping)
+            and value.get("name", inner.get("name")) == inner.get("name")
+        ):
+            merged[key] = _merged(inner, value)
+        else:
+            merged[key] = value
     return merged
