@@ -1,15 +1,16 @@
-"""Generation through transformers: continuous batching over slots, adapters mixed by row, one prefill a sibling group.
+"""Generation through transformers: continuous batching over slots, adapters mixed by row, siblings on one prompt.
 
-A request's prompt is run once, all but its last token, and its keys and values are copied to the slots of its G
-siblings; every later token, the first sampled one included, comes from the same decode step. Log-probabilities are kept
-from decoding. Rows that finish leave the batch and waiting rows take their place.
+The G siblings of a request are one row of the batch: their prompt is run once and kept once, and each decode step feeds the
+row G tokens, one a sibling, under a mask in which a sibling sees the prompt and its own tokens. The prompt's last token is
+fed with the first decode step, so every logit comes from one place. Log-probabilities are kept from decoding. Rows whose
+siblings have all finished leave the batch and waiting rows take their place.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,15 @@ from counterpoint.rng import fold
 
 
 @dataclass(slots=True)
-class _Row:
+class _Group:
+    """The siblings of one request."""
+
     request: int
-    sample: int
-    seed: int
     adapter: int
     prompt: tuple[int, ...]
-    ids: list[int] = field(default_factory=list)
-    logps: list[float] = field(default_factory=list)
+    seeds: tuple[int, ...]  # [G]
+    ids: list[list[int]]  # [G][T]
+    logps: list[list[float]]
 
 
 class HFEngine:
@@ -65,16 +67,20 @@ class HFEngine:
         return [found[r.agent, r.messages] * r.n for r in requests]
 
     def _sample(self, requests: Sequence[Request], seeds: Sequence[int], sampling: Sampling) -> list[list[Completion]]:
-        rows: list[list[_Row]] = []
-        for index, (request, seed) in enumerate(zip(requests, seeds, strict=True)):
-            rows.append(self._rows(index, request, seed, sampling))
-        for model in _distinct(self.models):
-            own = [group for group in rows if self.models[requests[group[0].request].agent] is model]
-            if own:
-                _Batch(model, own, sampling, self.max_rows, self.prefill_tokens).run()
-        return [[self._completion(requests[row.request], row) for row in group] for group in rows]
+        groups = [
+            self._group(i, request, seed, sampling)
+            for i, (request, seed) in enumerate(zip(requests, seeds, strict=True))
+        ]
+        parts: dict[tuple[int, int], list[_Group]] = {}
+        for group in groups:
+            request = requests[group.request]
+            parts.setdefault((id(self.models[request.agent]), request.n), []).append(group)
+        for own in parts.values():
+            model = self.models[requests[own[0].request].agent]
+            _Batch(model, own, sampling, self.max_rows, self.prefill_tokens).run()
+        return [self._completions(requests[group.request], group) for group in groups]
 
-    def _rows(self, index: int, request: Request, seed: int, sampling: Sampling) -> list[_Row]:
+    def _group(self, index: int, request: Request, seed: int, sampling: Sampling) -> _Group:
         model = self.models[request.agent]
         prompt = model.encode(request.messages)
         if len(prompt) + sampling.max_new_tokens > model.context:
@@ -83,19 +89,23 @@ class HFEngine:
                 f"do not fit the context of {model.context}; lower max_new_tokens, method.history or method.rounds"
             )
         adapter = model.adapters.names.index(request.agent)
-        return [_Row(index, j, fold(seed, j), adapter, prompt) for j in range(request.n)]
+        n = request.n
+        seeds = tuple(fold(seed, j) for j in range(n))
+        return _Group(index, adapter, prompt, seeds, [[] for _ in range(n)], [[] for _ in range(n)])
 
-    def _completion(self, request: Request, row: _Row) -> Completion:
+    def _completions(self, request: Request, group: _Group) -> list[Completion]:
         model = self.models[request.agent]
-        stopped = row.ids[-1] in model.eos
-        return Completion(
-            text=model.decode(row.ids),
-            prompt_ids=row.prompt,
-            token_ids=tuple(row.ids),
-            logprobs=tuple(row.logps),
-            finish="stop" if stopped else "length",
-            version=self.version,
-        )
+        return [
+            Completion(
+                text=model.decode(ids),
+                prompt_ids=group.prompt,
+                token_ids=tuple(ids),
+                logprobs=tuple(logps),
+                finish="stop" if ids[-1] in model.eos else "length",
+                version=self.version,
+            )
+            for ids, logps in zip(group.ids, group.logps, strict=True)
+        ]
 
 
 def _distinct(models: dict[str, Model]) -> list[Model]:
@@ -103,28 +113,30 @@ def _distinct(models: dict[str, Model]) -> list[Model]:
 
 
 class _Batch:
-    """One call's worth of rows on one model: rows 0 .. live-1 of every array are in play."""
+    """One call's groups of one size on one model: rows 0 .. live-1 of every array are in play."""
 
     def __init__(
-        self, model: Model, groups: list[list[_Row]], sampling: Sampling, max_rows: int, prefill_tokens: int
+        self, model: Model, groups: list[_Group], sampling: Sampling, max_rows: int, prefill_tokens: int
     ) -> None:
         self.model, self.sampling, self.prefill_tokens = model, sampling, prefill_tokens
-        self.waiting = sorted(groups, key=lambda g: (-len(g[0].prompt), g[0].request))
-        longest = len(self.waiting[0][0].prompt)
-        slots = max(max(len(g) for g in groups), min(max_rows, sum(len(g) for g in groups)))
+        self.siblings = len(groups[0].seeds)
+        self.waiting = sorted(groups, key=lambda g: (-len(g.prompt), g.request))
+        longest = len(self.waiting[0].prompt)
+        slots = min(len(groups), max(1, max_rows // self.siblings))
         _check_window(model, longest + sampling.max_new_tokens)
         self.cache = SlotCache(
             layers=model.base.config.get_text_config().num_hidden_layers,
             slots=slots,
-            length=longest + sampling.max_new_tokens,
+            length=longest - 1 + self.siblings * sampling.max_new_tokens,
             device=model.device,
         )
         self.cache_name = _cache_argument(model.base)
-        self.rows: list[_Row] = []
-        self.next_ids = np.zeros(slots, dtype=np.int64)
-        self.lengths = np.zeros(slots, dtype=np.int64)  # tokens already in the cache
-        self.seeds = np.zeros(slots, dtype=np.int64)
-        self.steps = np.zeros(slots, dtype=np.int64)  # tokens already sampled
+        self.rows: list[_Group] = []
+        self.next_ids = np.zeros((slots, self.siblings), dtype=np.int64)
+        self.seeds = np.zeros((slots, self.siblings), dtype=np.int64)
+        self.done = np.zeros((slots, self.siblings), dtype=bool)
+        self.prompts = np.zeros(slots, dtype=np.int64)  # prompt tokens in the cache: all but the last
+        self.steps = np.zeros(slots, dtype=np.int64)  # decode steps taken
         self.adapters = np.zeros(slots, dtype=np.int64)
         self.eos = np.array(model.eos)
 
@@ -133,89 +145,85 @@ class _Batch:
         with self.model.adapters.routed(torch.zeros(0, dtype=torch.long, device=self.model.device), live=False):
             while self.waiting or self.rows:
                 self._admit()
-                self._route()
+                self._route(self.adapters[: len(self.rows)])
                 while self._step():
                     pass
 
     def _admit(self) -> None:
         """Prefill waiting groups, longest first, while slots and the token budget allow."""
-        taken: list[list[_Row]] = []
         free = self.cache.slots - len(self.rows)
-        while self.waiting and len(self.waiting[0]) <= free:
-            width = len((taken or self.waiting)[0][0].prompt)
-            if taken and width * (len(taken) + 1) > self.prefill_tokens:
-                self._prefill(taken)
-                taken = []
-            group = self.waiting.pop(0)
-            free -= len(group)
-            taken.append(group)
-        if taken:
+        while self.waiting and free:
+            count = min(free, max(1, self.prefill_tokens // len(self.waiting[0].prompt)))
+            taken, self.waiting = self.waiting[:count], self.waiting[count:]
+            free -= len(taken)
             self._prefill(taken)
 
-    def _prefill(self, groups: list[list[_Row]]) -> None:
-        device = self.model.device
+    def _prefill(self, groups: list[_Group]) -> None:
         first = len(self.rows)
-        new = [row for group in groups for row in group]
-        source = np.repeat(np.arange(len(groups)), [len(g) for g in groups])
-        width = max(len(g[0].prompt) for g in groups) - 1
+        width = max(len(g.prompt) for g in groups) - 1
         if width:
             ids = np.zeros((len(groups), width), dtype=np.int64)
             for i, group in enumerate(groups):
-                ids[i, : len(group[0].prompt) - 1] = group[0].prompt[:-1]
-            slots = torch.arange(first, first + len(new), device=device)
-            self.cache.start_prefill(torch.from_numpy(source).to(device), slots)
-            adapters = self.model.adapters
-            adapters.set_mask(adapters.mask(torch.tensor([g[0].adapter for g in groups], device=device)))
-            self._forward(torch.from_numpy(ids).to(device), logits_to_keep=1)
-        for slot, row in enumerate(new, start=first):
-            self.next_ids[slot] = row.prompt[-1]
-            self.lengths[slot] = len(row.prompt) - 1
-            self.seeds[slot], self.steps[slot], self.adapters[slot] = row.seed, 0, row.adapter
-        self.rows += new
+                ids[i, : len(group.prompt) - 1] = group.prompt[:-1]
+            self.cache.start_prefill(first)
+            self._route(np.array([g.adapter for g in groups]))
+            self._forward(self._tensor(ids), logits_to_keep=1)
+        for slot, group in enumerate(groups, start=first):
+            self.next_ids[slot], self.seeds[slot], self.done[slot] = group.prompt[-1], group.seeds, False
+            self.prompts[slot], self.steps[slot], self.adapters[slot] = len(group.prompt) - 1, 0, group.adapter
+        self.rows += groups
 
-    def _route(self) -> None:
-        adapters = self.model.adapters
-        rows = torch.from_numpy(self.adapters[: len(self.rows)]).to(self.model.device)
-        adapters.set_mask(adapters.mask(rows))
+    def _route(self, adapters: np.ndarray) -> None:
+        self.model.adapters.set_mask(self.model.adapters.mask(self._tensor(adapters)))
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array.copy()).to(self.model.device)
 
     def _step(self) -> bool:
-        """Decode one token a row; False when rows left the batch and it may be refilled."""
-        live, device = len(self.rows), self.model.device
-        at = torch.from_numpy(self.lengths[:live].copy()).to(device)
-        seen = int(self.lengths[:live].max()) + 1
-        mask = (torch.arange(seen, device=device)[None] <= at[:, None])[:, None, None]
+        """Decode one token a sibling; False when rows left the batch and it may be refilled."""
+        live, size = len(self.rows), self.siblings
+        prompts, steps = self._tensor(self.prompts[:live])[:, None], self._tensor(self.steps[:live])[:, None]
+        own = torch.arange(size, device=self.model.device)
+        at = prompts + steps * size + own  # [live, G] where the new tokens go: siblings interleaved, step by step
+        seen = int((self.prompts[:live] + (self.steps[:live] + 1) * size).max())
+        past = torch.arange(seen, device=self.model.device)[None] - prompts  # [live, S] place after the prompt
+        mine = (past[:, None] % size == own[:, None]) & (past < (steps + 1) * size)[:, None]
+        mask = (past < 0)[:, None] | mine  # [live, G, S]
         self.cache.start_decode(at, seen)
-        ids = torch.from_numpy(self.next_ids[:live, None].copy()).to(device)
-        logits = self._forward(ids, position_ids=at[:, None], attention_mask=mask, logits_to_keep=1)[:, -1]
-        u = torch.from_numpy(uniforms(self.seeds[:live], self.steps[:live])).to(device)
-        sampled, logp = draw(logits, u, self.sampling)
-        return self._record(sampled.cpu().numpy(), logp.cpu().numpy())
+        positions = (prompts + steps).expand(-1, size)
+        ids = self._tensor(self.next_ids[:live])
+        logits = self._forward(ids, position_ids=positions, attention_mask=mask[:, None])
+        u = uniforms(self.seeds[:live].ravel(), self.steps[:live].repeat(size))
+        sampled, logp = draw(logits.flatten(0, 1), self._tensor(u), self.sampling)
+        return self._record(sampled.cpu().numpy().reshape(live, size), logp.cpu().numpy().reshape(live, size))
 
     def _record(self, sampled: np.ndarray, logp: np.ndarray) -> bool:
         live = len(self.rows)
-        for row, token, value in zip(self.rows, sampled.tolist(), logp.tolist(), strict=True):
-            row.ids.append(token)
-            row.logps.append(value)
+        for row, done, tokens, values in zip(
+            self.rows, self.done.tolist(), sampled.tolist(), logp.tolist(), strict=False
+        ):
+            for j, finished in enumerate(done):
+                if not finished:
+                    row.ids[j].append(tokens[j])
+                    row.logps[j].append(values[j])
         self.next_ids[:live] = sampled
-        self.lengths[:live] += 1
         self.steps[:live] += 1
-        done = np.isin(sampled, self.eos) | (self.steps[:live] >= self.sampling.max_new_tokens)
-        if not done.any():
-            return True
-        self._leave(np.flatnonzero(done))
-        return False
+        self.done[:live] |= np.isin(sampled, self.eos) | (self.steps[:live] >= self.sampling.max_new_tokens)[:, None]
+        over = self.done[:live].all(axis=1)
+        if over.any():
+            self._leave(np.flatnonzero(over).tolist())
+        return bool(self.rows) and not over.any()
 
-    def _leave(self, done: np.ndarray) -> None:
+    def _leave(self, over: list[int]) -> None:
         """Fill the holes of finished rows with the last live ones."""
-        left = len(self.rows) - len(done)
-        gone = set(done.tolist())
-        holes = [i for i in done.tolist() if i < left]
+        left = len(self.rows) - len(over)
+        gone = set(over)
+        holes = [i for i in over if i < left]
         movers = [i for i in range(left, len(self.rows)) if i not in gone]
         if movers:
-            device = self.model.device
-            used = int(self.lengths[movers].max())
-            self.cache.move(torch.tensor(movers, device=device), torch.tensor(holes, device=device), used)
-            for array in (self.next_ids, self.lengths, self.seeds, self.steps, self.adapters):
+            used = int((self.prompts[movers] + self.steps[movers] * self.siblings).max())
+            self.cache.move(self._tensor(np.array(movers)), self._tensor(np.array(holes)), used)
+            for array in (self.next_ids, self.seeds, self.done, self.prompts, self.steps, self.adapters):
                 array[holes] = array[movers]
             for hole, mover in zip(holes, movers, strict=True):
                 self.rows[hole] = self.rows[mover]

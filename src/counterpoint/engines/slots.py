@@ -1,6 +1,7 @@
 """A preallocated key-value cache of slots: rows join, leave and move without a concatenation.
 
-Row r occupies slot r of every layer; its tokens lie at positions 0 .. length-1, so prompts need no padding on the left.
+Row r occupies slot r of every layer; its prompt lies at positions 0, 1, ... with no padding on the left, and what is decoded
+follows it.
 """
 
 from __future__ import annotations
@@ -31,17 +32,15 @@ class _SlotLayer(CacheLayerMixin):
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None
         assert self.values is not None
-        owner = self.owner
+        owner, rows = self.owner, key_states.shape[0]
         if owner.prefilling is not None:
-            source, slots = owner.prefilling
-            width = key_states.shape[2]
-            self.keys[slots, :, :width] = key_states[source]
-            self.values[slots, :, :width] = value_states[source]
+            first, width = owner.prefilling, key_states.shape[2]
+            self.keys[first : first + rows, :, :width] = key_states
+            self.values[first : first + rows, :, :width] = value_states
             return key_states, value_states
-        rows = key_states.shape[0]
-        index = owner.rows[:rows]
-        self.keys[index, :, owner.at] = key_states[:, :, 0]
-        self.values[index, :, owner.at] = value_states[:, :, 0]
+        index = owner.rows[:rows, None]
+        self.keys[index, :, owner.at] = key_states.transpose(1, 2)
+        self.values[index, :, owner.at] = value_states.transpose(1, 2)
         return self.keys[:rows, :, : owner.seen], self.values[:rows, :, : owner.seen]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -61,16 +60,16 @@ class SlotCache(Cache):
         super().__init__(layers=[_SlotLayer(self) for _ in range(layers)])
         self.slots, self.length = slots, length
         self.rows = torch.arange(slots, device=device)
-        self.prefilling: tuple[Tensor, Tensor] | None = None
-        self.at: Int[Tensor, " R"] = self.rows[:0]
+        self.prefilling: int | None = None
+        self.at: Int[Tensor, "R G"] = self.rows[:0, None]
         self.seen = 0
 
-    def start_prefill(self, source: Int[Tensor, " K"], slots: Int[Tensor, " K"]) -> None:
-        """The next forward is over whole prompts; row source[k] of it is copied to slots[k]."""
-        self.prefilling = (source, slots)
+    def start_prefill(self, first: int) -> None:
+        """The next forward is over whole prompts, row i of it for slot first + i."""
+        self.prefilling = first
 
-    def start_decode(self, at: Int[Tensor, " R"], seen: int) -> None:
-        """The next forward adds one token a row, at position at[r] of slot r; attention sees `seen` positions."""
+    def start_decode(self, at: Int[Tensor, "R G"], seen: int) -> None:
+        """The next forward adds G tokens a row, at positions at[r] of slot r; attention sees `seen` positions."""
         self.prefilling, self.at, self.seen = None, at, seen
 
     def move(self, source: Int[Tensor, " K"], target: Int[Tensor, " K"], used: int) -> None:
