@@ -1,5 +1,7 @@
 """Dialogues in the terminal."""
 
+import io
+
 import pytest
 from rich.console import Console
 
@@ -9,12 +11,9 @@ from counterpoint.show import plain, show_episode, show_worst
 
 
 def printed(function, *arguments):
-    console = Console(
-        width=160, record=True, force_terminal=True, color_system="truecolor", file=open("/dev/null", "w")
-    )  # noqa: SIM115
-    with console.file:
-        function(*arguments, console=console)
-        return console.export_text()
+    console = Console(width=160, record=True, force_terminal=True, color_system="truecolor", file=io.StringIO())
+    function(*arguments, console=console)
+    return console.export_text()
 
 
 def test_a_training_dialogue_with_credit_and_counterfactuals(runs):

@@ -1,5 +1,7 @@
 """Following a run in the terminal."""
 
+import io
+
 from rich.console import Console
 
 from counterpoint.watch import sparkline, watch
@@ -7,10 +9,9 @@ from tests.report.build import drop_summary
 
 
 def seen(root, **arguments):
-    console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    with console.file:
-        watch(root, console=console, **arguments)
-        return console.export_text()
+    console = Console(width=140, record=True, file=io.StringIO())
+    watch(root, console=console, **arguments)
+    return console.export_text()
 
 
 def test_a_finished_run(runs):

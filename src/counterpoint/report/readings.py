@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from counterpoint.dialogue import Credit, Method
 from counterpoint.records import Decision, Episode, Task, Turn
-from counterpoint.tasks.grading import Outcome, extract, grade, verdict
+from counterpoint.tasks.grading import Outcome, extract, verdict
+from counterpoint.tasks.grading import grade as grade_once
 
 ACTIONS = ("skips", "speaks")
+grade = lru_cache(maxsize=65_536)(grade_once)  # siblings and forks repeat answers
 UNREAD = ("think", "rate")  # tags of replies that are neither answers nor verdicts
 
 
