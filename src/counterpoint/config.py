@@ -19,6 +19,7 @@ from counterpoint.methods import make_method
 from counterpoint.models import ModelSettings
 from counterpoint.records import Sampling
 from counterpoint.settings import Settings, explain, packaged_configs
+from counterpoint.trackers import Tracker
 
 
 def _named(value: Any) -> Any:
@@ -153,6 +154,8 @@ class Config(Settings):
     """When the run is saved."""
     guard: GuardSettings = GuardSettings()
     """When the run warns."""
+    trackers: tuple[Tracker, ...] = ()
+    """Where metrics also go: tensorboard, wandb, trackio. None of them prompts or uploads."""
 
     @field_validator("agents", mode="before")
     @classmethod

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from counterpoint.controllers import Controller
 from counterpoint.dialogue import Credit
 from counterpoint.evaluate import measure
 from counterpoint.play import Job, fork_jobs, play
@@ -18,8 +19,8 @@ from counterpoint.rng import generator
 from counterpoint.run import Run
 
 
-def take_step(run: Run) -> None:
-    """Step number `run.step`, from its questions to its line of metrics."""
+def take_step(run: Run) -> dict[str, Any]:
+    """Step number `run.step`, from its questions to its line of metrics, which is returned."""
     clock = _Clock()
     path = run.store.train_file(run.step)
     path.unlink(missing_ok=True)
@@ -39,6 +40,8 @@ def take_step(run: Run) -> None:
         run.history = run.config.method.remember(run.history, streams)
         run.cost.add([*episodes, *forks])
         metrics = _metrics(run, episodes, credits, learned) | run.config.method.figures(streams)
+        if run.controllers:
+            metrics["controllers"] = {name: _strategies(c) for name, c in sorted(run.controllers.items())}
         run.store.append_line(run.store.metrics_file, metrics)
     tokens = sum(len(t.completion.token_ids) for e in [*episodes, *forks] for t in e.turns)
     run.store.append_line(run.store.timings_file, {"step": run.step, "tokens": tokens, **clock.seconds})
@@ -46,6 +49,7 @@ def take_step(run: Run) -> None:
         run.step, run.config.steps, metrics, tokens / max(1e-9, clock.seconds["play"] + clock.seconds["forks"])
     )
     _guard(run, metrics)
+    return metrics
 
 
 def _batch(run: Run) -> list[Task]:
@@ -118,6 +122,11 @@ def _metrics(
     )
     trained = {name: measured[name] for name in keep}
     return {"step": run.step, **trained, **observed, **{f"learn/{k}": v for k, v in learned.items()}}
+
+
+def _strategies(controller: Controller) -> dict[str, list[float]]:
+    """For each state of a controller: the probability of speaking, and the visits."""
+    return {state: [report["strategy"][-1], report["visits"]] for state, report in controller.report().items()}
 
 
 def _guard(run: Run, metrics: Mapping[str, Any]) -> None:

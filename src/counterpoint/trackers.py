@@ -42,7 +42,7 @@ def _tensorboard(folder: Path, config: Mapping[str, Any], done: int) -> Iterator
     except ImportError as error:
         raise MissingExtra("tensorboard", "trackers", "trackers: tensorboard") from error
 
-    writer: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=done + 1)  # type: ignore[no-untyped-call]
+    writer: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=done + 1)
     writer.add_text("config", f"```\n{dict(config)}\n```", done)
 
     def log(step: int, numbers: Mapping[str, float]) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 import counterpoint
 from counterpoint.config import Config, load_config
 from counterpoint.errors import DataError
@@ -18,6 +20,7 @@ from counterpoint.store import Store
 from counterpoint.tasks.registry import check_golds, load_tasks
 from counterpoint.tasks.spec import read_spec
 from counterpoint.team import build_team
+from counterpoint.trackers import open_trackers
 
 
 def train(config: Config, out: Path, *, resume: bool = False, progress: Progress | None = None) -> dict[str, Any]:
@@ -28,10 +31,14 @@ def train(config: Config, out: Path, *, resume: bool = False, progress: Progress
     store.claim(config.to_yaml())
     restore(run)
     untrained = evaluate_phase(run, "untrained", trained=False) if config.evaluation.untrained else {}
-    with run.progress.training(config.steps, run.step):
+    plain = yaml.safe_load(config.to_yaml())
+    with (
+        run.progress.training(config.steps, run.step),
+        open_trackers(config.trackers, out, plain, done=run.step) as track,
+    ):
         while run.step < config.steps:
             run.step += 1
-            take_step(run)
+            track(run.step, take_step(run))
             if run.step % config.checkpoint.every == 0 or run.step == config.steps:
                 save(run)
     return finish(run, untrained)
