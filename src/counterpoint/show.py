@@ -74,7 +74,7 @@ def _find(run: Run, wanted: str) -> Dialogue:
     root = wanted.split("~")[0]
     files = [path for sets in run.phases().values() for path in sets.values()]
     files = [path for _, path in run.train_files()] + files
-    episode = _search(run, files, lambda e: e.id == root) or _search(run, files, lambda e: e.id.endswith(root))
+    episode = _search(run, files, root, str.__eq__) or _search(run, files, root, str.endswith)
     if episode is None:
         raise DataError(
             f"no episode {wanted!r} in {run.root}; ids read like train/12/mini-gsm/train/17 or eval/mini-gsm/test/3"
@@ -84,8 +84,9 @@ def _find(run: Run, wanted: str) -> Dialogue:
     return next(d for d in Replay(run).at(training_step(episode)).dialogues if d.episode.id == episode.id)
 
 
-def _search(run: Run, files: list[Path], test: Callable[[Episode], bool]) -> Episode | None:
-    return next((e for path in files for e in run.episodes(path) if e.fork is None and test(e)), None)
+def _search(run: Run, files: list[Path], wanted: str, test: Callable[[str, str], bool]) -> Episode | None:
+    found = (e for path in files for e in run.episodes(path, near=wanted))
+    return next((e for e in found if e.fork is None and test(e.id, wanted)), None)
 
 
 # ---- one dialogue ------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 
 from tests.report.build import build_run, hostile
 
-OUTCOME = "method={name: propose_review, value: outcome, token_cost: 0.002}"
+OUTCOME = "method={name: propose_review, value: outcome, token_cost: 0.003}"
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,7 @@
 """Any run can be reported: unfinished, killed, from elsewhere, partly lost; what is no run is refused."""
 
+import shutil
+
 import pytest
 
 from counterpoint.errors import DataError
@@ -55,6 +57,23 @@ def test_lost_steps_are_said_and_not_credited(copy):
     assert [bool(s.controllers) for s in replay.steps()] == [True, False, False, False, False]
     assert run.notes == ["steps 2 to 2 have no episodes: later ones are not credited"]
     assert replay.agrees() is None
+
+
+def test_controllers_are_read_from_the_metrics_where_episodes_are_lost(copy):
+    from counterpoint.report.collect import collect
+    from counterpoint.report.pack import Packer
+
+    root = copy("immediate")
+    [whole] = collect([open_run(root)], Packer(), limit=1000)
+    shutil.rmtree(root / "train")
+    [lost] = collect([open_run(root)], Packer(), limit=1000)
+    assert list(lost.controllers) == list(whole.controllers) == [1, 2, 3, 4, 5, 6]
+    for step, names in whole.controllers.items():
+        for name, states in names.items():
+            for state, report in states.items():
+                again = lost.controllers[step][name][state]
+                assert again["visits"] == report["visits"]
+                assert again["strategy"] == pytest.approx(report["strategy"])
 
 
 def test_spoiled_lines_are_counted(copy, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,5 +86,16 @@ def _training(collected: Collected, packer: Packer, number: int, every: int) -> 
                 packer.add(dialogue, run=number, phase="train", step=step.number, task_set=name)
     if collected.controllers:
         collected.agrees = replay.agrees()
-        if collected.agrees is False:
-            run.notes.append("controllers credited again from the records differ from those of the newest checkpoint")
+    if collected.agrees is False:
+        run.notes.append("controllers credited again from the records differ from those of the newest checkpoint")
+    for line in run.metrics:  # where episodes are lost, the strategies that training wrote down are left
+        collected.controllers.setdefault(int(line["step"]), _written(line))
+    collected.controllers = {step: found for step, found in sorted(collected.controllers.items()) if found}
+
+
+def _written(line: Mapping[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Controllers' reports as far as a line of metrics holds them: {name: {state: [p(speak), visits]}}."""
+    return {
+        name: {state: {"strategy": [1 - p, p], "visits": visits} for state, (p, visits) in states.items()}
+        for name, states in line.get("controllers", {}).items()
+    }
