@@ -45,13 +45,14 @@ def train(
         _dry_run(config)
         return
     from counterpoint.progress import Progress
+    from counterpoint.report import write_report
     from counterpoint.tables import before_after
     from counterpoint.train import train as run
 
     folder = out or _default_out(source, config)
     summary = run(config, folder, resume=resume, progress=Progress(quiet=quiet))
     _console().print(before_after(summary))
-    _console().print(f"run directory: {folder}", markup=False)
+    _console().print(f"report: {write_report([folder])}", markup=False)
 
 
 @app.command()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -115,8 +116,9 @@ def _load(settings: ModelSettings, dtype: torch.dtype) -> tuple[Any, Any]:
     else:
         options: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code, "revision": settings.revision}
         try:
-            tokenizer = AutoTokenizer.from_pretrained(path, **options)
-            base = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, **options)
+            with _no_bars():
+                tokenizer = AutoTokenizer.from_pretrained(path, **options)
+                base = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, **options)
         except (OSError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise ConfigError(f"cannot load model {settings.name!r}: {reason}") from error
@@ -125,6 +127,20 @@ def _load(settings: ModelSettings, dtype: torch.dtype) -> tuple[Any, Any]:
             f"model {settings.name!r} has no chat template; set model.chat_template=plain for a base model"
         )
     return base, tokenizer
+
+
+@contextlib.contextmanager
+def _no_bars() -> Iterator[None]:
+    """Without transformers' bar over weights; a download keeps its own."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _hash(base: Any) -> str:

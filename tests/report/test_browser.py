@@ -201,3 +201,17 @@ def test_hostile_replies_are_text_and_do_nothing(browser, pages):
         assert mark in seen
     assert "x" * 100_000 in seen
     assert browser.get_log("browser") == []
+
+
+@pytest.mark.slow
+def test_a_run_of_the_bundled_model(browser, tmp_path):
+    """The default run, shortened: real replies, real curves."""
+    from counterpoint.config import load_config
+    from counterpoint.train import train
+
+    config = load_config(None, ["steps=3", "dialogues=8", "evaluation.limit=12"])
+    train(config, tmp_path / "run")
+    page = write_report([tmp_path / "run"])
+    assert page.stat().st_size < 6_000_000
+    test_every_plot_is_drawn_and_the_console_is_silent(browser, {"run": page}, "run")
+    assert browser.execute_script(COUNT).endswith("dialogues")
