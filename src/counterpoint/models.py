@@ -116,7 +116,7 @@ def _load(settings: ModelSettings, dtype: torch.dtype) -> tuple[Any, Any]:
     else:
         options: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code, "revision": settings.revision}
         try:
-            with _no_bars():
+            with _no_bars() if Path(path).is_dir() else contextlib.nullcontext():
                 tokenizer = AutoTokenizer.from_pretrained(path, **options)
                 base = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, **options)
         except (OSError, ValueError) as error:
@@ -131,7 +131,7 @@ def _load(settings: ModelSettings, dtype: torch.dtype) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def _no_bars() -> Iterator[None]:
-    """Without transformers' bar over weights; a download keeps its own."""
+    """Without a bar over weights that load in a blink; a download keeps its own."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
