@@ -105,3 +105,22 @@ def test_files_only_no_torch(runs, tmp_path, line):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["report", "{here}"], "no run in"),
+        (["watch", "{here}"], "no run in"),
+        (["show", "{run}"], "say which dialogue"),
+        (["show", "{run}", "--worst", "ugly"], "choose harmed, wrong, truncated"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(runs, tmp_path, words, said):
+    line = [w.format(here=tmp_path, run=runs / "voters") for w in words]
+    done = subprocess.run(
+        [sys.executable, "-m", "counterpoint.cli", *line], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
