@@ -17,7 +17,12 @@ from counterpoint.tasks.registry import load_tasks
 from counterpoint.team import Team
 
 SETS = ("mini-gsm", "mini-math", "mini-choice")
-BASE = ["tasks.eval=[mini-gsm, mini-math, mini-choice]", "evaluation.limit=40", "sampling.max_new_tokens=400"]
+BASE = [
+    "method={name: propose_review, value: immediate}",
+    "tasks.eval=[mini-gsm, mini-math, mini-choice]",
+    "evaluation.limit=40",
+    "sampling.max_new_tokens=400",
+]
 
 
 class NumbersOnly:

@@ -185,7 +185,9 @@ def _regret(runs: Sequence[Collected]) -> Figure | None:
                 rows += line_rows(_panel(runs, collected, name), series, points)
     if not rows:
         return None
-    caption = "Average regret over all states, weighted by visits, and its worst-case bound, which falls as 1/sqrt(updates)."
+    caption = (
+        "Average regret over all states, weighted by visits, and its worst-case bound, which falls as 1/sqrt(updates)."
+    )
     options = {"x": "step", "rule": 0, "dashed": "bound"}
     return Figure(
         "regret", "lines", "Regret against its bound", caption, describe_lines(rows), rows, options, wide=True

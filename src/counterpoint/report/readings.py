@@ -94,7 +94,7 @@ def read_dialogue(
     method: Method, episode: Episode, forks: Sequence[Episode] = (), credit: Credit | None = None
 ) -> Dialogue:
     """Everything to be shown of an episode; rewards and advantages only with its credit."""
-    reader = _Reader(method, episode.task, _advantages(credit), _rewards(credit))
+    reader = _Reader(method, episode.task, _advantages(episode, credit), _rewards(credit))
     bare = _Reader(method, episode.task, {}, {})  # forks are worth what they were played for, nothing else
     values = _Values(credit)
     by_decision = {f.fork.at: f for f in forks if f.fork is not None and f.fork.action is not None}
@@ -123,7 +123,7 @@ class _Pending:
 class _Reader:
     method: Method
     task: Task
-    advantages: dict[tuple[Any, ...], float]
+    advantages: Mapping[tuple[int, int], float]
     rewards: Mapping[tuple[int, int], float]
 
     def moves(self, episode: Episode, board: _Pending) -> Iterator[tuple[int | None, Move]]:
@@ -162,7 +162,7 @@ class _Reader:
     def _read(self, turn: Turn, pending: bool | None) -> Reply:
         completion = turn.completion
         agent = turn.agent.split("/")[0]
-        advantage = self.advantages.get((turn.agent, completion.prompt_ids, completion.token_ids))
+        advantage = self.advantages.get((turn.group, turn.sample))
         reward = self.rewards.get((turn.group, turn.sample))
         text = completion.text if completion.finish == "stop" else ""
         if turn.tag.startswith(UNREAD):
@@ -212,10 +212,23 @@ class _Values:
         return None
 
 
-def _advantages(credit: Credit | None) -> dict[tuple[Any, ...], float]:
-    """Advantage of each distinct reply to one context: equal replies have equal ones."""
+def _advantages(episode: Episode, credit: Credit | None) -> dict[tuple[int, int], float]:
+    """Advantage of each reply, by (group, sample).
+
+    A sample holds its reply's own ids, the object: that tells equal replies to one context apart (a group with a spread
+    and one without). Samples made of copies are matched by value.
+    """
     samples = credit.samples if credit else []
-    return {(s.agent, s.prompt_ids, s.token_ids): s.advantage for s in samples}
+    same = {id(s.token_ids): s.advantage for s in samples}
+    whole = same.keys() <= {id(t.completion.token_ids) for t in episode.turns}
+    equal = {} if whole else {(s.agent, s.prompt_ids, s.token_ids): s.advantage for s in samples}
+    found = {}
+    for t in episode.turns:
+        c = t.completion
+        advantage = same.get(id(c.token_ids)) if whole else equal.get((t.agent, c.prompt_ids, c.token_ids))
+        if advantage is not None:
+            found[t.group, t.sample] = advantage
+    return found
 
 
 def _rewards(credit: Credit | None) -> Mapping[tuple[int, int], float]:
