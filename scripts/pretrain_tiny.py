@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tiny_tokenizer
 import torch
-from tiny_corpus import FIRST, LAST, MIDDLE, SETS, Corpus, Example, Mix
+from tiny_corpus import LAST, PHASES, SETS, Corpus, Example, Mix
 from tiny_sample import attempts, encode, review_rates, share
 from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
@@ -88,9 +88,9 @@ def step_loss(model: LlamaForCausalLM, ids: torch.Tensor, learn: torch.Tensor) -
     return (loss * weight[weight > 0]).sum() / weight.sum()
 
 
-def mix_at(step: int, args: argparse.Namespace) -> Mix:
-    """The phases: solutions and drill; all roles; then what is learned last."""
-    return FIRST if step <= args.first else MIDDLE if step <= args.middle else LAST
+def mix_at(step: int) -> Mix:
+    """The mix of the phase that `step` belongs to."""
+    return next((mix for until, mix in PHASES if step <= until), LAST)
 
 
 def optimizers(model: LlamaForCausalLM, args: argparse.Namespace) -> list[torch.optim.Optimizer]:
@@ -137,17 +137,17 @@ def train(args: argparse.Namespace) -> None:
     """The whole recipe: tokenizer, model, corpus with a pool, fixed number of steps, save, measure."""
     torch.set_num_threads(args.threads)
     tokenizer = tiny_tokenizer.build(args.seed)
-    model = LlamaForCausalLM.from_pretrained(args.resume) if args.resume else new_model(tokenizer, args.seed)
+    model = new_model(tokenizer, args.seed)
     print(f"{sum(p.numel() for p in model.parameters())} parameters, {len(tokenizer)} tokens, {vars(args)}", flush=True)
     both = optimizers(model, args)
-    schedules = [torch.optim.lr_scheduler.LambdaLR(one, lambda i: rate_at(args.done + i + 1, args)) for one in both]
-    corpus = Corpus(fold(args.seed, args.done) if args.done else args.seed)
-    corpus.mix = mix_at(args.done + 1, args)
+    schedules = [torch.optim.lr_scheduler.LambdaLR(one, lambda i: rate_at(i + 1, args)) for one in both]
+    corpus = Corpus(args.seed)
+    corpus.mix = mix_at(1)
     source = batches(corpus, tokenizer, args.tokens, args.seed)
     start, seen, loss_sum = time.perf_counter(), 0, 0.0
-    for step in range(args.done + 1, args.steps + 1):
+    for step in range(1, args.steps + 1):
         model.train()
-        corpus.mix = mix_at(step, args)
+        corpus.mix = mix_at(step)
         ids, learn = next(source)
         loss = step_loss(model, ids, learn)
         loss.backward()
@@ -185,18 +185,14 @@ def arguments() -> argparse.Namespace:
     """The settings of the bundled model are the defaults."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=4000)
-    parser.add_argument("--decay", type=int, default=4000)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--decay", type=int, default=2200)
     parser.add_argument("--warmup", type=int, default=100)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--muon-lr", type=float, default=0.02)
-    parser.add_argument("--first", type=int, default=800, help="steps on solutions and drill alone")
-    parser.add_argument("--middle", type=int, default=1200, help="step after which the last mix begins")
-    parser.add_argument("--resume", type=Path, default=None, help="weights to go on from (with --done)")
-    parser.add_argument("--done", type=int, default=0, help="steps these weights have behind them")
     parser.add_argument("--tokens", type=int, default=8192)
-    parser.add_argument("--every", type=int, default=250, help="steps between measurements and refills of the pool")
-    parser.add_argument("--pool-from", type=int, default=1000)
+    parser.add_argument("--every", type=int, default=200, help="steps between measurements and refills of the pool")
+    parser.add_argument("--pool-from", type=int, default=800)
     parser.add_argument("--measured", type=int, default=200, help="problems a set in each measurement")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=OUT)

@@ -18,46 +18,35 @@ EQUATION = re.compile(r"(\d+)([-+*/])(\d+)=(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """The shares of sets, roles and drill sheets in one phase of pre-training."""
+    """The shares of sets, roles and kinds of drill sheet in one phase of pre-training."""
 
     sets: dict[str, float]
     roles: dict[str, float]
-    comparisons: float = 0.35  # share of the drill sheets that compare answers
+    sheets: dict[str, float]
 
 
-FIRST = Mix(
-    {"mini-gsm": 0.5, "mini-math": 0.22, "mini-choice": 0.28},
-    {"solve": 0.70, "drill": 0.30},
+FIRST = Mix(  # how to compute, compare and look up, and the problems themselves
+    {"mini-gsm": 0.45, "mini-math": 0.22, "mini-choice": 0.33},
+    {"solve": 0.60, "drill": 0.40},
+    {"equations": 0.50, "comparisons": 0.45, "lookups": 0.05},
 )
-MIDDLE = Mix(
-    FIRST.sets,
+LAST = Mix(
+    {"mini-gsm": 0.36, "mini-math": 0.24, "mini-choice": 0.40},
     {
-        "solve": 0.36,
-        "drill": 0.12,
-        "review": 0.22,
-        "revise": 0.12,
+        "solve": 0.30,
+        "drill": 0.14,
+        "review": 0.26,
+        "revise": 0.11,
         "think": 0.05,
         "solve_with_thought": 0.06,
-        "debate": 0.04,
+        "debate": 0.05,
         "review_verdict_first": 0.03,
     },
+    {"equations": 0.30, "comparisons": 0.65, "lookups": 0.05},
 )
-LAST = Mix(  # what is learned last: comparing, and copying names
-    {"mini-gsm": 0.34, "mini-math": 0.26, "mini-choice": 0.40},
-    {
-        "solve": 0.27,
-        "drill": 0.18,
-        "review": 0.30,
-        "revise": 0.10,
-        "think": 0.04,
-        "solve_with_thought": 0.05,
-        "debate": 0.03,
-        "review_verdict_first": 0.03,
-    },
-    comparisons=0.8,
-)
-SETS = FIRST.sets
-ROLES = MIDDLE.roles
+PHASES = ((600, FIRST),)  # (until step, mix); then LAST
+SETS = LAST.sets
+ROLES = LAST.roles
 SPEAKERS = (("proposer", "reviewer"), ("agent0", "agent1"), ("agent1", "agent0"))
 
 
@@ -161,7 +150,7 @@ class Corpus:
         self.rng = random.Random(fold(seed, "corpus"))
         self.streams = {name: stream(name, seed) for name in SETS}
         self.pool = Pool()
-        self.mix = MIDDLE
+        self.mix = LAST
 
     def worked(self) -> Worked:
         """One fresh problem of a set drawn by the mix."""
@@ -218,19 +207,30 @@ class Corpus:
         return Example(prompts.revise(task, pending.text, votes, self.history(worked)), worked.solution)
 
     def _drill(self) -> Example:
-        """A sheet of unrelated equations, as they occur in solutions, or of comparisons, as reviews make them."""
-        if self.rng.random() < self.mix.comparisons:
+        """A sheet of equations as in solutions, of comparisons as in reviews, or of options to look up."""
+        (kind,) = self.rng.choices(list(self.mix.sheets), list(self.mix.sheets.values()))
+        if kind == "comparisons":
             lines = [self._comparison() for _ in range(8)]
-            return Example((Message("user", "Drill"),), "\n".join(lines), results_only=True)
-        lines = [step for name in ("mini-gsm", "mini-math") * 3 for step in next(self.streams[name]).steps]
-        self.rng.shuffle(lines)
-        return Example((Message("user", "Drill"),), "\n".join(lines[:12]), results_only=True)
+        elif kind == "lookups":
+            lines = [self._lookups(), self._lookups()]
+        else:
+            lines = [step for name in ("mini-gsm", "mini-math") * 3 for step in next(self.streams[name]).steps]
+            self.rng.shuffle(lines)
+            lines = lines[:12]
+        return Example((Message("user", "Drill"),), "\n".join(lines), results_only=True)
 
     def _comparison(self) -> str:
         worked = self.worked()
         right = self.rng.random() < 0.5
         text = worked.solution if right else misread(worked, self.rng)
         return review_of(Attempt(worked, text, answer_in(text) == worked.answer)).split("\n", len(worked.steps))[-1]
+
+    def _lookups(self) -> str:
+        """The options of a puzzle, and five look-ups in them."""
+        choices = next(self.streams["mini-choice"]).choices
+        options = [f"{letter}) {text}" for letter, text in zip(prompts.LETTERS, choices, strict=False)]
+        places = self.rng.choices(range(4), k=5)
+        return "\n".join([*options, *(f"so {choices[i]}={prompts.LETTERS[i]}" for i in places)])
 
     def _plan(self, worked: Worked) -> str:
         """A plan as a thinker may give it: good, cut short, misread or missing."""
