@@ -6,8 +6,8 @@ import itertools
 import random
 
 from counterpoint.prompts import LETTERS
-from counterpoint.tasks.mini_gsm import NAMES, THINGS
-from counterpoint.tasks.mini_worked import Redraw, Sheet, Worked
+from counterpoint.tasks.mini_gsm import NAMES
+from counterpoint.tasks.mini_worked import Redraw, Worked
 
 COMPARISONS = (
     ("taller", "tallest", "shortest"),
@@ -20,7 +20,7 @@ def draw(rng: random.Random) -> Worked:
     """One puzzle; the gold letter is uniform over A to D."""
     while True:
         try:
-            return rng.choices(FAMILIES, WEIGHTS)[0](rng)
+            return rng.choice(FAMILIES)(rng)
         except Redraw:
             continue
 
@@ -96,42 +96,4 @@ def _liars(rng: random.Random) -> Worked:
     return _puzzle(rng, f"{text} How many of the four lie?", [f"so {', '.join(lines)}"], str(liars), wrong)
 
 
-RANGES = ("below 50", "50 to 99", "100 to 149", "150 or more")
-STEPS = {"+": "Add {}.", "-": "Subtract {}.", "*": "Multiply by {}."}
-
-
-def _range(rng: random.Random) -> Worked:
-    """A few operations on a number; in which range does the result lie? The options keep their order."""
-    place, sheet = rng.randrange(4), Sheet()
-    value = rng.randint(2, 60)
-    text = f"Start with {value}."
-    for _ in range(rng.randint(1, 2)):
-        op = rng.choice("+-*")
-        b = rng.randint(2, 5) if op == "*" else rng.randint(2, 60)
-        text += f" {STEPS[op].format(b)}"
-        value = sheet.calc(value, op, b)
-    if value // 50 != place:
-        return _range(rng)
-    lines = [*sheet.lines, f"so {RANGES[place]}={LETTERS[place]}"]
-    plan = "\n".join(sheet.lines)
-    return Worked(f"{text} Where does the result lie?", LETTERS[place], "choice", tuple(lines), plan, RANGES)
-
-
-PARITIES = ("both", "only the first", "only the second", "neither")
-
-
-def _parity(rng: random.Random) -> Worked:
-    """Which of two people has an even number? The options keep their order."""
-    first, second = rng.sample(NAMES, 2)
-    things = rng.choice(THINGS)
-    a, b = rng.randint(2, 199), rng.randint(2, 199)
-    place = 2 * (a % 2) + b % 2
-    kinds = ("even", "odd")
-    line = f"{a} {kinds[a % 2]}, {b} {kinds[b % 2]}"
-    text = f"{first} has {a} {things} and {second} has {b} {things}. Who has an even number of {things}?"
-    steps = (line, f"so {PARITIES[place]}={LETTERS[place]}")
-    return Worked(text, LETTERS[place], "choice", steps, line, PARITIES)
-
-
-FAMILIES = (_range, _parity, _order, _sequence, _seats, _liars)
-WEIGHTS = (3, 2, 1, 1, 1, 1)
+FAMILIES = (_order, _sequence, _seats, _liars)
