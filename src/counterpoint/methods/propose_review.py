@@ -118,6 +118,8 @@ class ProposeReview(Method):
     """Whether there are reviews at all (ablation: no reviewer)."""
     train_roles: tuple[Literal["proposer", "reviewer"], ...] = ("proposer", "reviewer")
     """Roles whose adapters learn."""
+    train_skipped: bool = False
+    """Also learn from what would have been said where an agent kept silent (value: immediate); it is generated anyway."""
     propose_controller: ControllerSpec = ControllerSpec()
     """Decides whether a proposer refreshes the pending solution."""
     review_controller: ControllerSpec = ControllerSpec()
@@ -252,6 +254,8 @@ class ProposeReview(Method):
             right = grade(episode.task, step.pending) == "right"
             if step.group is not None:
                 self._learn(credit, episode.task, step, right, groups[step.group])
+            elif self.train_skipped and self.value == "immediate":
+                self._learn(credit, episode.task, step, right, _first_group(by_decision.get(step.decision or 0)))
             if step.decision is None:
                 continue
             decision = episode.decisions[step.decision]
