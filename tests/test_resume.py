@@ -62,7 +62,11 @@ def run(point, model, out, *flags):
 
 def contents(out: Path) -> dict[str, bytes]:
     files = {str(p.relative_to(out)): p.read_bytes() for p in sorted(out.rglob("*")) if p.is_file()}
-    return {name: data for name, data in files.items() if name not in ("timings.jsonl", "report.html") and "writing" not in name}
+    return {
+        name: data
+        for name, data in files.items()
+        if name not in ("timings.jsonl", "report.html") and "writing" not in name
+    }
 
 
 @pytest.fixture(scope="module")

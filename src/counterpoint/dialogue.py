@@ -78,6 +78,9 @@ class Credit:
     values: list[ActionValues] = field(default_factory=list)
     metrics: dict[str, list[float]] = field(default_factory=dict)  # observations; the step reports their means
     streams: dict[str, list[float]] = field(default_factory=dict)  # outcomes for the global history
+    rewards: dict[tuple[int, int], float] = field(
+        default_factory=dict
+    )  # by (group, sample), for whoever shows a dialogue
 
     def observe(self, name: str, value: SupportsFloat) -> None:
         """Add one observation of a metric."""
@@ -88,6 +91,10 @@ class Credit:
         for turn, advantage in zip(turns, advantages, strict=True):
             c = turn.completion
             self.samples.append(Sample(turn.agent, c.prompt_ids, c.token_ids, c.logprobs, float(advantage)))
+
+    def reward(self, turns: Sequence[Turn], rewards: Sequence[float] | np.ndarray) -> None:
+        """Note what each reply was worth."""
+        self.rewards |= {(t.group, t.sample): float(r) for t, r in zip(turns, rewards, strict=True)}
 
     def remember(self, name: str, values: Sequence[float] | np.ndarray) -> None:
         """Add outcomes to a stream."""

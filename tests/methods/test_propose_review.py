@@ -196,6 +196,20 @@ def _forks_of(own, episode):
     return [f for f in play_all(own)[1] if f.fork.parent == episode.id]
 
 
+def test_what_would_have_been_said_can_be_learned_from():
+    """Both agents keep silent; their counterfactual candidates are samples all the same, and no reply's reward changes."""
+    settings = {"rounds": 3, "propose_controller": NEVER, "review_controller": NEVER}
+    said = [8, 8, 8, 7, 7, 7, 8, 7], ["WRONG", "RIGHT", "WRONG", "WRONG"]
+    own, episode, forks = scripted(*said, settings)
+    plain = own.credit(episode, forks, {})
+    more = method(**settings, train_skipped=True).credit(episode, forks, {})
+    assert len(plain.samples) == 4
+    assert len(more.samples) == 12
+    assert more.samples[:4] == plain.samples
+    assert more.rewards == plain.rewards == {(0, 0): -1, (0, 1): -1, (0, 2): -1, (0, 3): 1}
+    assert more.values == plain.values
+
+
 def test_no_reviewer():
     episodes, _, _ = play_all(method(reviewing=False))
     assert {t.agent.split("/")[1] for e in episodes for t in e.turns} == {"proposer"}

@@ -253,7 +253,7 @@ class ProposeReview(Method):
         for step in self._walk(episode):
             right = grade(episode.task, step.pending) == "right"
             if step.group is not None:
-                self._learn(credit, episode.task, step, right, groups[step.group])
+                credit.reward(groups[step.group], self._learn(credit, episode.task, step, right, groups[step.group]))
             elif self.train_skipped and self.value == "immediate":
                 self._learn(credit, episode.task, step, right, _first_group(by_decision.get(step.decision or 0)))
             if step.decision is None:
@@ -303,8 +303,8 @@ class ProposeReview(Method):
         verdicts = [self._verdict(step.agent, reply) for reply in replies]
         return np.array([reward(verdict, pending_right) for verdict in verdicts], dtype=np.float64)
 
-    def _learn(self, credit: Credit, task: Task, step: _Step, pending_right: bool, turns: Sequence[Turn]) -> None:
-        """Group advantages of the candidates of one utterance (TRACER: (r - mean) / std, skipped under min_std)."""
+    def _learn(self, credit: Credit, task: Task, step: _Step, pending_right: bool, turns: Sequence[Turn]) -> np.ndarray:
+        """Group advantages of the candidates of one utterance (TRACER: (r - mean) / std, none under min_std); returns rewards."""
         role = ROLE[step.stage]
         rewards = self._rewards(task, step, pending_right, [t.completion for t in turns])
         credit.observe(f"reward/{role}", rewards.mean())
@@ -312,9 +312,9 @@ class ProposeReview(Method):
         credit.observe(f"truncated/{role}", sum(t.completion.finish == "length" for t in turns) / len(turns))
         silent = len(turns) < 2 or bool(rewards.std() < self.min_std)
         credit.observe(f"zero_signal/{role}", silent)
-        if silent or role not in self.train_roles:
-            return
-        credit.learn(turns, advantages(rewards, baseline="group_mean", scale="group_std"))
+        if not silent and role in self.train_roles:
+            credit.learn(turns, advantages(rewards, baseline="group_mean", scale="group_std"))
+        return rewards
 
     def _immediate_values(
         self, task: Task, step: _Step, right: bool, spoken: Sequence[Turn], groups: Mapping[int, list[Turn]]

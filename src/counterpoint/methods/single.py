@@ -50,6 +50,7 @@ class Single(Method):
         right = [grade(task, read_answer(task, t.completion)) == "right" for t in turns]
         rewards = np.where(right, 1.0, -1.0)
         silent = len(turns) < 2 or bool(rewards.std() < self.min_std)
+        credit.reward(turns, rewards)
         credit.observe("reward/proposer", rewards.mean())
         credit.observe("reward_std/proposer", rewards.std())
         credit.observe("truncated/proposer", float(np.mean([t.completion.finish == "length" for t in turns])))

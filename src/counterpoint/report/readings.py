@@ -233,7 +233,7 @@ def _advantages(episode: Episode, credit: Credit | None) -> dict[tuple[int, int]
 
 def _rewards(credit: Credit | None) -> Mapping[tuple[int, int], float]:
     """Rewards that the method's credit states itself, by (group, sample)."""
-    return getattr(credit, "rewards", {})
+    return credit.rewards if credit else {}
 
 
 def _groups(turns: Sequence[Turn]) -> dict[int, list[Turn]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 from counterpoint.tasks.cleaning import LONGEST, clean
 
@@ -33,6 +34,7 @@ _OR_INSIDE = re.compile(r"\(\s{0,2}(?:or|and)\b", re.IGNORECASE)
 _BOLD = re.compile(r"\*{1,3}(?!\s{0,2}[0-9(])|[`_]")
 
 
+@lru_cache(maxsize=65_536)
 def literal(text: str) -> Fraction | None:
     """The value of `text` when it is one number and nothing else ("1,234.50", "-3", "1/2", "1 1/2", "1e3")."""
     found = _LITERAL.fullmatch(text.strip()) if len(text) <= LONGEST else None
@@ -51,6 +53,7 @@ def canonical(value: Fraction) -> str:
     return f"{value.numerator}/{value.denominator}"
 
 
+@lru_cache(maxsize=65_536)
 def read_number(payload: str) -> Fraction | None:
     """The one number that an answer line states, or None where it states none or several.
 
