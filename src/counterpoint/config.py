@@ -97,9 +97,9 @@ class EngineSettings(Settings):
 
     name: str = "hf"
     """hf: transformers in this process."""
-    max_rows: int = Field(default=256, ge=1)
+    max_rows: int = Field(default=128, ge=1)
     """Sequences decoded side by side."""
-    prefill_tokens: int = Field(default=16384, ge=64)
+    prefill_tokens: int = Field(default=8192, ge=64)
     """Prompt tokens of one prefill."""
 
 

@@ -50,7 +50,7 @@ class LearnerSettings(Settings):
     """Largest gradient norm of one adapter."""
     kl: float = Field(default=0.0, ge=0)
     """Weight of KL(adapter || base); the reference is the adapter switched off."""
-    token_budget: int = Field(default=8192, ge=64)
+    token_budget: int = Field(default=4096, ge=64)
     """Tokens of one micro-batch; changes memory and speed, not gradients."""
     activation_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, more time."""

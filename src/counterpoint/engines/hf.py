@@ -40,7 +40,7 @@ class _Group:
 class HFEngine:
     """Samples from any number of base models in this process; each agent's requests go to its own model."""
 
-    def __init__(self, models: dict[str, Model], *, max_rows: int = 256, prefill_tokens: int = 16384) -> None:
+    def __init__(self, models: dict[str, Model], *, max_rows: int = 128, prefill_tokens: int = 8192) -> None:
         self.models = models
         self.max_rows = max_rows
         self.prefill_tokens = prefill_tokens
