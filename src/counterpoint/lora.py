@@ -9,6 +9,7 @@ in one batch and gradients reach exactly the adapters whose rows are present.
 from __future__ import annotations
 
 import contextlib
+import json
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -124,6 +125,8 @@ class Adapters:
         """Write every adapter in PEFT's own format under folder/AGENT/ROLE/."""
         self.peft.save_pretrained(str(folder), selected_adapters=list(self.names), save_embedding_layers=False)
         (folder / "README.md").unlink(missing_ok=True)
+        for name in self.names:
+            _sort_targets(folder / name / "adapter_config.json")
 
     def load(self, folder: Path) -> None:
         """Read back what `save` wrote; raises ResumeError when an adapter is missing."""
@@ -136,6 +139,14 @@ class Adapters:
                 raise ResumeError(f"no adapter for {name} at {file}; the checkpoint belongs to another team")
             set_peft_model_state_dict(self.peft, load_file(str(file)), adapter_name=name)
         self.refresh()
+
+
+def _sort_targets(path: Path) -> None:
+    """PEFT keeps target modules in a set: in a fixed order, equal adapters are equal files."""
+    config = json.loads(path.read_text(encoding="utf-8"))
+    if isinstance(config["target_modules"], list):
+        config["target_modules"].sort()
+    path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
 
 
 @torch.no_grad()

@@ -28,7 +28,7 @@ def test_history_is_restored_exactly(micro, tmp_path, monkeypatch, credit):
     def stopping(run):
         if run.step == 3:
             raise KeyboardInterrupt
-        take_step(run)
+        return take_step(run)
 
     monkeypatch.setattr(train, "take_step", stopping)
     with pytest.raises(KeyboardInterrupt):
