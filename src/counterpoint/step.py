@@ -56,12 +56,10 @@ def _batch(run: Run) -> list[Task]:
     """This step's questions: each epoch is one keyed permutation of the training set."""
     size, count = len(run.train_tasks), run.config.dialogues
     start = (run.step - 1) * count
-    picked = []
-    for position in range(start, start + count):
-        epoch, offset = divmod(position, size)
-        order = generator(run.config.seed, "epoch", epoch).permutation(size)
-        picked.append(run.train_tasks[int(order[offset])])
-    return picked
+    epochs = range(start // size, (start + count - 1) // size + 1)
+    orders = {epoch: generator(run.config.seed, "epoch", epoch).permutation(size) for epoch in epochs}
+    places = (divmod(position, size) for position in range(start, start + count))
+    return [run.train_tasks[int(orders[epoch][offset])] for epoch, offset in places]
 
 
 def _play(run: Run, path: Path, jobs: Sequence[Job]) -> list[Episode]:
