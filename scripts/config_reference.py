@@ -20,6 +20,7 @@ from pydantic_core import PydanticUndefined
 from counterpoint.compare import Comparison
 from counterpoint.config import Config
 from counterpoint.controllers import controllers
+from counterpoint.engines import engine_settings
 from counterpoint.methods import methods
 from counterpoint.tasks.spec import TaskSource
 
@@ -50,6 +51,9 @@ def reference() -> str:
     )
     for name, controller in controllers().items():
         parts += _group(f"controller ({name})", controller.settings_type, f"### {name}")
+    parts.append("## Engines\n\nSettings of `engine`, beside its name.\n")
+    for name, engine in engine_settings().items():
+        parts += _group(f"engine ({name})", engine, f"### {name}", skip=("name",))
     parts.append("## Task sets\n\nAn entry of `tasks` is a string (the source) or a mapping with these keys.\n")
     parts += _group("task set", TaskSource, "### An entry of `tasks`")
     parts.append("## Comparisons\n\nThe file that `counterpoint compare` reads.\n")

@@ -12,6 +12,8 @@ import yaml
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from counterpoint.dialogue import Method
+from counterpoint.engines import make_engine_settings
+from counterpoint.engines.base import EngineSettings
 from counterpoint.errors import ConfigError
 from counterpoint.learner import LearnerSettings
 from counterpoint.lora import LoraSettings
@@ -92,17 +94,6 @@ class EvaluationSettings(Settings):
     """flexible also reports the accuracy when a last number counts in solutions without the answer format."""
 
 
-class EngineSettings(Settings):
-    """Which engine generates, and its limits."""
-
-    name: str = "hf"
-    """hf: transformers in this process."""
-    max_rows: int = Field(default=128, ge=1)
-    """Sequences decoded side by side."""
-    prefill_tokens: int = Field(default=8192, ge=64)
-    """Prompt tokens of one prefill."""
-
-
 class CheckpointSettings(Settings):
     """When a run can be resumed from."""
 
@@ -148,7 +139,7 @@ class Config(Settings):
     """Shape of the adapters."""
     evaluation: EvaluationSettings = EvaluationSettings()
     """What is measured."""
-    engine: EngineSettings = EngineSettings()
+    engine: SerializeAsAny[EngineSettings] = Field(default_factory=lambda: make_engine_settings({}))
     """What generates."""
     checkpoint: CheckpointSettings = CheckpointSettings()
     """When the run is saved."""
@@ -181,6 +172,11 @@ class Config(Settings):
             return value
         named = _named(value)
         return make_method({"name": "propose_review", **named} if isinstance(named, dict) else {"name": named})
+
+    @field_validator("engine", mode="before")
+    @classmethod
+    def _engine(cls, value: Any) -> Any:
+        return value if isinstance(value, EngineSettings) else make_engine_settings(_named(value))
 
     @model_validator(mode="after")
     def _trainable(self) -> Config:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -86,6 +86,15 @@ class Model:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of sampled ids, special tokens left out."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+
+def load_models(choice: Mapping[str, ModelSettings], *, lora: LoraSettings, seed: int) -> dict[str, Model]:
+    """The model of every adapter "AGENT/ROLE"; equal settings are one model, loaded once with all its adapters."""
+    models: dict[str, Model] = {}
+    for settings in dict.fromkeys(choice.values()):
+        own = [name for name, chosen in choice.items() if chosen == settings]
+        models |= dict.fromkeys(own, Model(settings, own, lora=lora, seed=seed))
+    return models
 
 
 def _device(name: str) -> str:

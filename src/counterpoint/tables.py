@@ -66,7 +66,9 @@ def catalogue(what: str) -> list[tuple[str, str]]:
     if what == "controllers":
         return [(name, _first_line(c.__doc__)) for name, c in controllers().items()]
     if what == "engines":
-        return [("hf", "transformers in this process"), ("scripted", "the public fake, for tests and examples")]
+        from counterpoint.engines import engine_settings
+
+        return [(name, _first_line(kind.__doc__)) for name, kind in engine_settings().items()]
     if what == "configs":
         from counterpoint.settings import packaged_configs
 

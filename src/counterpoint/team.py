@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from counterpoint.config import Config
-from counterpoint.engines.base import Engine
-from counterpoint.engines.hf import HFEngine
+from counterpoint.engines.base import Engine, Roster
 from counterpoint.errors import ConfigError
 from counterpoint.learner import Learner
-from counterpoint.models import Model, ModelSettings
+from counterpoint.models import Model, load_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +27,13 @@ class Team:
 
 def build_team(config: Config) -> Team:
     """Load what the config names."""
-    choice = {a.name: a.model or config.model for a in config.agents}
-    models: dict[str, Model] = {}
-    for settings in dict.fromkeys(choice.values()):
-        own = [f"{a}/{role}" for a in config.names if choice[a] == settings for role in config.method.roles]
-        model = _load(settings, own, config)
-        models |= dict.fromkeys(own, model)
-    engine = _engine(config, models)
+    own = {agent.name: agent.model or config.model for agent in config.agents}
+    choice = {f"{agent}/{role}": own[agent] for agent in config.names for role in config.method.roles}
+    if config.steps and not config.engine.weights:
+        raise ConfigError(
+            f"engine {config.engine.name!r} only answers: set steps=0 or use `counterpoint evaluate`, or another engine to train"
+        )
+    models = load_models(choice, lora=config.lora, seed=config.seed) if config.engine.weights else {}
+    engine = config.engine.open(Roster(choice, config.lora, config.seed), models)
     learner = Learner(models, settings=config.learner, sampling=config.sampling.record(), seed=config.seed)
     return Team(config.names, models, engine, learner)
-
-
-def _load(settings: ModelSettings, adapters: list[str], config: Config) -> Model:
-    return Model(settings, adapters, lora=config.lora, seed=config.seed)
-
-
-def _engine(config: Config, models: dict[str, Model]) -> Engine:
-    if config.engine.name != "hf":
-        raise ConfigError(f"unknown engine {config.engine.name!r}; known: hf")
-    return HFEngine(models, max_rows=config.engine.max_rows, prefill_tokens=config.engine.prefill_tokens)

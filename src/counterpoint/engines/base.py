@@ -1,11 +1,17 @@
-"""The engine contract: requests in, completions out, order kept."""
+"""The engine contract: requests in, completions out, order kept; and the settings that open an engine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from counterpoint.records import Completion, Request, Sampling
+from counterpoint.settings import Settings
+
+if TYPE_CHECKING:
+    from counterpoint.lora import LoraSettings
+    from counterpoint.models import Model, ModelSettings
 
 
 class Engine(Protocol):
@@ -24,3 +30,25 @@ class Engine(Protocol):
     def publish(self, version: int | None = None) -> int:
         """Take the adapters' current weights into use; returns their version: the one given, else one more than before."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """What an engine has to serve: for each adapter "AGENT/ROLE" its base model, and the shape of the adapters."""
+
+    choice: Mapping[str, ModelSettings]
+    lora: LoraSettings
+    seed: int
+
+
+class EngineSettings(Settings):
+    """Name of an engine and its own settings beside it."""
+
+    weights: ClassVar[bool] = True
+    """Whether the models are loaded in this process: they must be to learn."""
+    name: str = "hf"
+    """File name of the engine."""
+
+    def open(self, roster: Roster, models: Mapping[str, Model]) -> Engine:
+        """The engine, ready; `models` are the roster's, loaded in this process, or empty when `weights` is False."""
+        raise NotImplementedError

@@ -9,20 +9,34 @@ siblings have all finished leave the batch and waiting rows take their place.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from counterpoint.engines.base import EngineSettings, Roster
 from counterpoint.engines.sampling import draw, uniforms
 from counterpoint.engines.slots import SlotCache
 from counterpoint.errors import ConfigError
 from counterpoint.models import Model
 from counterpoint.records import Completion, Request, Sampling
 from counterpoint.rng import fold
+
+
+class HFSettings(EngineSettings):
+    """transformers in this process."""
+
+    max_rows: int = Field(default=128, ge=1)
+    """Sequences decoded side by side."""
+    prefill_tokens: int = Field(default=8192, ge=64)
+    """Prompt tokens of one prefill."""
+
+    def open(self, roster: Roster, models: Mapping[str, Model]) -> HFEngine:
+        return HFEngine(models, max_rows=self.max_rows, prefill_tokens=self.prefill_tokens)
 
 
 @dataclass(slots=True)
@@ -40,7 +54,7 @@ class _Group:
 class HFEngine:
     """Samples from any number of base models in this process; each agent's requests go to its own model."""
 
-    def __init__(self, models: dict[str, Model], *, max_rows: int = 128, prefill_tokens: int = 8192) -> None:
+    def __init__(self, models: Mapping[str, Model], *, max_rows: int = 128, prefill_tokens: int = 8192) -> None:
         self.models = models
         self.max_rows = max_rows
         self.prefill_tokens = prefill_tokens
@@ -108,7 +122,7 @@ class HFEngine:
         ]
 
 
-def _distinct(models: dict[str, Model]) -> list[Model]:
+def _distinct(models: Mapping[str, Model]) -> list[Model]:
     return list({id(model): model for model in models.values()}.values())
 
 
