@@ -121,6 +121,9 @@ def compare(
     source: Annotated[str, typer.Argument(metavar="COMPARISON", help="A YAML file, or the name of a packaged one.")],
     out: Out = None,
     seeds: Annotated[int | None, typer.Option("--seeds", help="Instead of the file's.")] = None,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, help="Runs side by side, each with its share of the cores.")
+    ] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every entry, print its cost, stop.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -138,7 +141,7 @@ def compare(
         return
     from counterpoint.progress import Progress
 
-    print(run(comparison, out or Path("runs") / Path(source).stem, progress=Progress(quiet=quiet)))
+    print(run(comparison, out or Path("runs") / Path(source).stem, progress=Progress(quiet=quiet), jobs=jobs))
 
 
 @app.command()

@@ -7,12 +7,16 @@ ordinary run directory OUT/ENTRY/seedK; a finished one is not run again, an unfi
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from pydantic import Field, ValidationError, field_validator
 
 from counterpoint.algorithms.stats import mcnemar, paired_bootstrap, paired_sample_size, pareto_front
@@ -82,26 +86,54 @@ def load_comparison(source: str | Path) -> Comparison:
     return comparison
 
 
-def compare(comparison: Comparison, out: Path, *, progress: Progress) -> str:
-    """Run everything that is not on disk; returns the Markdown that is also written to OUT/table.md."""
-    for seed in range(comparison.seeds):
-        for entry in comparison.entries:
-            folder = out / entry / f"seed{seed}"
-            if Store(folder).summary_file.exists():
-                continue
+def compare(comparison: Comparison, out: Path, *, progress: Progress, jobs: int = 1) -> str:
+    """Run everything that is not on disk, `jobs` runs side by side; returns the Markdown also written to OUT/table.md."""
+    runs = [(entry, seed) for seed in range(comparison.seeds) for entry in comparison.entries]
+    missing = [run for run in runs if not Store(_folder(out, *run)).summary_file.exists()]
+    if jobs == 1:
+        for entry, seed in missing:
             progress.say(f"== {entry}, seed {seed}")
-            train(comparison.config(entry, seed), folder, resume=(folder / "config.yaml").exists(), progress=progress)
+            _run(comparison, out, entry, seed, progress)
+    else:
+        _side_by_side(comparison, out, missing, progress, jobs)
     cells = collect(comparison, out)
     text = table(comparison, cells)
     write_text(out / "table.md", text)
     return text
 
 
+def _folder(out: Path, entry: str, seed: int) -> Path:
+    return out / entry / f"seed{seed}"
+
+
+def _run(comparison: Comparison, out: Path, entry: str, seed: int, progress: Progress) -> None:
+    folder = _folder(out, entry, seed)
+    train(comparison.config(entry, seed), folder, resume=(folder / "config.yaml").exists(), progress=progress)
+
+
+def _side_by_side(
+    comparison: Comparison, out: Path, missing: Sequence[tuple[str, int]], progress: Progress, jobs: int
+) -> None:
+    """Each run in a process of its own, with its share of the cores."""
+    share = max(1, (os.cpu_count() or 1) // jobs)
+    with ProcessPoolExecutor(
+        jobs, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(share,)
+    ) as pool:
+        futures = {
+            pool.submit(_run, comparison, out, entry, seed, Progress(quiet=True)): (entry, seed)
+            for entry, seed in missing
+        }
+        for future in as_completed(futures):
+            future.result()
+            entry, seed = futures[future]
+            progress.say(f"== {entry}, seed {seed}: done")
+
+
 def collect(comparison: Comparison, out: Path) -> list[Cell]:
     """What the runs of a comparison measured."""
     cells = []
     for entry in comparison.entries:
-        folders = [out / entry / f"seed{seed}" for seed in range(comparison.seeds)]
+        folders = [_folder(out, entry, seed) for seed in range(comparison.seeds)]
         summaries = [json.loads(Store(f).summary_file.read_text(encoding="utf-8")) for f in folders]
         for name in summaries[0]["eval"]:
             right = np.stack([_right(Store(f).eval_file("eval", name)) for f in folders])

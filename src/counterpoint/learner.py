@@ -111,7 +111,7 @@ class Learner:
             counts[row.agent] = counts.get(row.agent, 0) + len(row.samples)
         for model in {id(self.models[row.agent]): self.models[row.agent] for row in rows}.values():
             own = [row for row in rows if self.models[row.agent] is model]
-            for micro in micro_batches(own, self.settings.token_budget):
+            for micro in micro_batches(own, self.settings.token_budget, apart=model.adapters.merges):
                 self._backward(model, micro, counts, meter, first)
 
     def _backward(

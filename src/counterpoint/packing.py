@@ -61,11 +61,15 @@ def rows_of(samples: Sequence[Sample]) -> list[Row]:
     return [Row(agent, prompt, tuple(group)) for (agent, prompt), group in found.items()]
 
 
-def micro_batches(rows: Sequence[Row], budget: int) -> Iterator[list[Row]]:
-    """Rows of similar width together, each batch within `budget` tokens, padding included (one row always fits)."""
+def micro_batches(rows: Sequence[Row], budget: int, *, apart: bool = False) -> Iterator[list[Row]]:
+    """Rows of similar width together, each batch within `budget` tokens, padding included (one row always fits).
+
+    `apart` keeps the rows of each adapter to themselves.
+    """
     batch: list[Row] = []
-    for row in sorted(rows, key=lambda r: (-r.width, r.agent, r.prompt)):
-        if batch and batch[0].width * (len(batch) + 1) > budget:
+    for row in sorted(rows, key=lambda r: (r.agent if apart else "", -r.width, r.agent, r.prompt)):
+        full = bool(batch) and batch[0].width * (len(batch) + 1) > budget
+        if full or (apart and batch and batch[0].agent != row.agent):
             yield batch
             batch = []
         batch.append(row)

@@ -9,16 +9,19 @@ siblings have all finished leave the batch and waiting rows take their place.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from pydantic import Field
 from torch import Tensor
 
 from counterpoint.engines.base import EngineSettings, Roster
+from counterpoint.engines.fused import FusedForward, fits
 from counterpoint.engines.sampling import draw, uniforms
 from counterpoint.engines.slots import SlotCache
 from counterpoint.errors import ConfigError
@@ -30,13 +33,17 @@ from counterpoint.rng import fold
 class HFSettings(EngineSettings):
     """transformers in this process."""
 
-    max_rows: int = Field(default=128, ge=1)
+    max_rows: int = Field(default=256, ge=1)
     """Sequences decoded side by side."""
     prefill_tokens: int = Field(default=8192, ge=64)
     """Prompt tokens of one prefill."""
+    fused: bool = True
+    """Generate with the written-out forward pass where the model allows it (Llama family, CPU, float32)."""
+    merged_mb: int = Field(default=256, ge=0)
+    """The written-out pass merges adapters into copies of the weights while all copies fit in this many megabytes."""
 
     def open(self, roster: Roster, models: Mapping[str, Model]) -> HFEngine:
-        return HFEngine(models, max_rows=self.max_rows, prefill_tokens=self.prefill_tokens)
+        return HFEngine(models, **self.model_dump(exclude={"name"}))
 
 
 @dataclass(slots=True)
@@ -54,11 +61,25 @@ class _Group:
 class HFEngine:
     """Samples from any number of base models in this process; each agent's requests go to its own model."""
 
-    def __init__(self, models: Mapping[str, Model], *, max_rows: int = 128, prefill_tokens: int = 8192) -> None:
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        *,
+        max_rows: int = 256,
+        prefill_tokens: int = 8192,
+        fused: bool = True,
+        merged_mb: int = 256,
+    ) -> None:
         self.models = models
         self.max_rows = max_rows
         self.prefill_tokens = prefill_tokens
         self.version = 0
+        self.forwards: dict[int, Forward] = {
+            id(model): FusedForward(model, merged_bytes=merged_mb << 20)
+            if fused and fits(model)
+            else PlainForward(model)
+            for model in _distinct(models)
+        }
 
     def publish(self, version: int | None = None) -> int:
         for model in _distinct(self.models):
@@ -91,7 +112,7 @@ class HFEngine:
             parts.setdefault((id(self.models[request.agent]), request.n), []).append(group)
         for own in parts.values():
             model = self.models[requests[own[0].request].agent]
-            _Batch(model, own, sampling, self.max_rows, self.prefill_tokens).run()
+            _Batch(model, self.forwards[id(model)], own, sampling, self.max_rows, self.prefill_tokens).run()
         return [self._completions(requests[group.request], group) for group in groups]
 
     def _group(self, index: int, request: Request, seed: int, sampling: Sampling) -> _Group:
@@ -130,9 +151,15 @@ class _Batch:
     """One call's groups of one size on one model: rows 0 .. live-1 of every array are in play."""
 
     def __init__(
-        self, model: Model, groups: list[_Group], sampling: Sampling, max_rows: int, prefill_tokens: int
+        self,
+        model: Model,
+        forward: Forward,
+        groups: list[_Group],
+        sampling: Sampling,
+        max_rows: int,
+        prefill_tokens: int,
     ) -> None:
-        self.model, self.sampling, self.prefill_tokens = model, sampling, prefill_tokens
+        self.model, self.forward, self.sampling, self.prefill_tokens = model, forward, sampling, prefill_tokens
         self.siblings = len(groups[0].seeds)
         self.waiting = sorted(groups, key=lambda g: (-len(g.prompt), g.request))
         longest = len(self.waiting[0].prompt)
@@ -144,7 +171,6 @@ class _Batch:
             length=longest - 1 + self.siblings * sampling.max_new_tokens,
             device=model.device,
         )
-        self.cache_name = _cache_argument(model.base)
         self.rows: list[_Group] = []
         self.next_ids = np.zeros((slots, self.siblings), dtype=np.int64)
         self.seeds = np.zeros((slots, self.siblings), dtype=np.int64)
@@ -156,10 +182,10 @@ class _Batch:
 
     @torch.no_grad()
     def run(self) -> None:
-        with self.model.adapters.routed(torch.zeros(0, dtype=torch.long, device=self.model.device), live=False):
+        with self.forward.on(self.cache):
             while self.waiting or self.rows:
                 self._admit()
-                self._route(self.adapters[: len(self.rows)])
+                self.forward.route(self.adapters[: len(self.rows)], self.siblings)
                 while self._step():
                     pass
 
@@ -179,16 +205,12 @@ class _Batch:
             ids = np.zeros((len(groups), width), dtype=np.int64)
             for i, group in enumerate(groups):
                 ids[i, : len(group.prompt) - 1] = group.prompt[:-1]
-            self.cache.start_prefill(first)
-            self._route(np.array([g.adapter for g in groups]))
-            self._forward(self._tensor(ids), logits_to_keep=1)
+            self.forward.route(np.array([g.adapter for g in groups]), width)
+            self.forward.prefill(self._tensor(ids), first)
         for slot, group in enumerate(groups, start=first):
             self.next_ids[slot], self.seeds[slot], self.done[slot] = group.prompt[-1], group.seeds, False
             self.prompts[slot], self.steps[slot], self.adapters[slot] = len(group.prompt) - 1, 0, group.adapter
         self.rows += groups
-
-    def _route(self, adapters: np.ndarray) -> None:
-        self.model.adapters.set_mask(self.model.adapters.mask(self._tensor(adapters)))
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array.copy()).to(self.model.device)
@@ -206,7 +228,7 @@ class _Batch:
         self.cache.start_decode(at, seen)
         positions = (prompts + steps).expand(-1, size)
         ids = self._tensor(self.next_ids[:live])
-        logits = self._forward(ids, position_ids=positions, attention_mask=mask[:, None])
+        logits = self.forward.decode(ids, positions, mask)
         u = uniforms(self.seeds[:live].ravel(), self.steps[:live].repeat(size))
         sampled, logp = draw(logits.flatten(0, 1), self._tensor(u), self.sampling)
         return self._record(sampled.cpu().numpy().reshape(live, size), logp.cpu().numpy().reshape(live, size))
@@ -243,7 +265,52 @@ class _Batch:
                 self.rows[hole] = self.rows[mover]
         del self.rows[left:]
 
-    def _forward(self, ids: Tensor, **inputs: Any) -> Tensor:
+
+class Forward(Protocol):
+    """What a batch asks of a model: prompts into the cache, then logits token by token."""
+
+    def on(self, cache: SlotCache) -> AbstractContextManager[None]:
+        """Inside, the passes work on this cache with the adapters' weights as of their last refresh."""
+        ...
+
+    def route(self, adapters: Int[np.ndarray, " R"], tokens: int) -> None:
+        """The next passes have rows of `tokens` tokens, row r under adapter number adapters[r]."""
+        ...
+
+    def prefill(self, ids: Int[Tensor, "R T"], first: int) -> None:
+        """Keys and values of whole prompts, row i into slot first + i."""
+        ...
+
+    def decode(self, ids: Int[Tensor, "R G"], positions: Int[Tensor, "R G"], mask: Tensor) -> Tensor:
+        """Logits [R, G, V] of the next tokens; `mask` [R, G, S] is True where a token may look."""
+        ...
+
+
+class PlainForward:
+    """Any model that transformers can run; adapters by the hooks of lora.py."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.cache_name = _cache_argument(model.base)
+
+    @contextmanager
+    def on(self, cache: SlotCache) -> Iterator[None]:
+        self.cache = cache
+        with self.model.adapters.routed(torch.zeros(0, dtype=torch.long, device=self.model.device), live=False):
+            yield
+
+    def route(self, adapters: Int[np.ndarray, " R"], tokens: int) -> None:
+        rows = torch.from_numpy(adapters.copy()).to(self.model.device)
+        self.model.adapters.set_mask(self.model.adapters.mask(rows))
+
+    def prefill(self, ids: Int[Tensor, "R T"], first: int) -> None:
+        self.cache.start_prefill(first)
+        self._run(ids, logits_to_keep=1)
+
+    def decode(self, ids: Int[Tensor, "R G"], positions: Int[Tensor, "R G"], mask: Tensor) -> Tensor:
+        return self._run(ids, position_ids=positions, attention_mask=mask[:, None])
+
+    def _run(self, ids: Tensor, **inputs: Any) -> Tensor:
         inputs[self.cache_name] = self.cache
         logits: Tensor = self.model.adapters.peft(input_ids=ids, use_cache=True, **inputs).logits
         return logits

@@ -1,0 +1,236 @@
+"""The forward pass of generation for decoders of the Llama family, written out: a handful of kernels a layer.
+
+Query, key and value are one matrix product, gate and up another. Adapters are merged into copies of the weights where these
+copies are small (`merged_bytes`), so that a row costs what the base model costs; otherwise their thin products are added to
+the base's own, as in training. Anything else runs through transformers (hf.py); both give the same logits up to rounding.
+
+Rows are run sorted by adapter, so that each adapter's rows are one slice; the cache stays in slot order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from counterpoint.engines.slots import SlotCache
+from counterpoint.kernels import BLOCK, linear
+from counterpoint.models import Model
+
+FAMILY = ("llama", "mistral", "qwen2", "qwen3")
+"""`model_type` of the decoders this file knows: RMSNorm, rotary positions, grouped queries, gated MLP."""
+PARTS = (("q_proj", "k_proj", "v_proj"), ("o_proj",), ("gate_proj", "up_proj"), ("down_proj",))
+
+
+def fits(model: Model) -> bool:
+    """Whether the model is of the family, on a CPU, in float32, its linear layers plain ones."""
+    config = model.base.config
+    return (
+        config.model_type in FAMILY
+        and getattr(config, "hidden_act", "") == "silu"
+        and model.plain_head
+        and model.device.type == "cpu"
+        and model.dtype == torch.float32
+        and all(type(_plain(m)) is torch.nn.Linear for layer in model.base.model.layers for m in _linears(layer))
+    )
+
+
+def _linears(layer: Any) -> list[Any]:
+    return [getattr(layer.self_attn if n in _ATTENTION else layer.mlp, n) for part in PARTS for n in part]
+
+
+_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+
+def _plain(module: Any) -> Any:
+    """The linear layer inside a PEFT layer."""
+    return getattr(module, "base_layer", module)
+
+
+@dataclass(slots=True)
+class _Product:
+    """Linear layers of one input: weights by adapter, one matrix for all of them; or the layers themselves."""
+
+    sizes: list[int]
+    merged: Float[Tensor, "K out in"] | None
+    bias: Float[Tensor, " out"] | None
+    layers: list[Any]
+    indices: list[int | None]  # of the adapted layers; None where a layer has no adapter
+
+
+class FusedForward:
+    """Prefill and decode over a SlotCache; rows are routed to adapters by `route`."""
+
+    def __init__(self, model: Model, *, merged_bytes: int) -> None:
+        self.model = model
+        config = model.base.config
+        self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
+        self.backbone = model.base.model
+        attention = self.backbone.layers[0].self_attn
+        self.head_dim, self.scaling = attention.head_dim, attention.scaling
+        layers = [_plain(m) for layer in self.backbone.layers for m in _linears(layer)]
+        size = sum(m.weight.numel() * m.weight.element_size() for m in layers)
+        self.merges = size * len(model.adapters.names) <= merged_bytes
+        self.products: list[list[_Product]] = []
+        self.weights_of = -1
+        self.rotary = (torch.empty(0), torch.empty(0))
+        self.order: Tensor | None = None  # rows sorted by adapter; None when they are already
+        self.back: Tensor | None = None
+        self.spans: list[tuple[int, int, int]] = []
+        self.cache: SlotCache
+
+    # ---- weights -------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def on(self, cache: SlotCache) -> Iterator[None]:
+        """Work on this cache, with the adapters' weights as last refreshed."""
+        self.cache = cache
+        adapters = self.model.adapters
+        if self.weights_of != adapters.refreshed:
+            self.products = [[self._product(layer, names) for names in PARTS] for layer in self.backbone.layers]
+            self.weights_of = adapters.refreshed
+        if self.rotary[0].shape[0] < cache.length + 1:
+            self.rotary = self._tables(cache.length + 1)
+        yield
+
+    def _tables(self, length: int) -> tuple[Tensor, Tensor]:
+        """Cosine and sine [length, 1, head_dim] by position; the sine signed so that no half need be negated."""
+        at = torch.arange(length, device=self.model.device)[None]
+        cos, sin = self.backbone.rotary_emb(self.backbone.embed_tokens.weight, at)
+        sin = torch.cat([-sin[..., : self.head_dim // 2], sin[..., self.head_dim // 2 :]], dim=-1)
+        return cos[0][:, None], sin[0][:, None]
+
+    def _product(self, layer: Any, names: tuple[str, ...]) -> _Product:
+        adapters = self.model.adapters
+        layers = [getattr(layer.self_attn if n in _ATTENTION else layer.mlp, n) for n in names]
+        plain = [_plain(m) for m in layers]
+        indices = [adapters.layers.index(m) if m in adapters.layers else None for m in layers]
+        merged = None
+        if self.merges:
+            parts = [
+                p.weight[None].expand(len(adapters.names), -1, -1) if i is None else adapters.merged(i)
+                for p, i in zip(plain, indices, strict=True)
+            ]
+            merged = torch.cat(parts, dim=1)
+        biases = [p.bias for p in plain]
+        bias = None
+        if any(b is not None for b in biases):
+            bias = torch.cat([torch.zeros(len(p.weight)) if p.bias is None else p.bias for p in plain])
+        return _Product([len(p.weight) for p in plain], merged, bias, plain, indices)
+
+    def _apply(self, product: _Product, x: Float[Tensor, "N in"]) -> list[Tensor]:
+        """Outputs of the product's layers for rows in the order of `spans`."""
+        if product.merged is None:
+            outputs = []
+            for module, index in zip(product.layers, product.indices, strict=True):
+                out = linear(x, module.weight, module.bias)
+                if index is not None:
+                    a, b = self.model.adapters.stacks[index]
+                    out += linear(linear(x, a).mul_(self.ranks), b)
+                outputs.append(out)
+            return outputs
+        parts = [linear(x[first:last], product.merged[k], product.bias) for k, first, last in self.spans]
+        whole = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return list(torch.split(whole, product.sizes, dim=-1))
+
+    # ---- rows ----------------------------------------------------------------------------------------------------
+
+    def route(self, adapters: Int[np.ndarray, " R"], tokens: int) -> None:
+        """The next passes have rows of `tokens` tokens, row r under adapter `adapters[r]`."""
+        order, self.spans = _spans(adapters, tokens)
+        ordered = len(order) == len(adapters) and bool((order == np.arange(len(order))).all())
+        self.order = None if ordered else torch.from_numpy(order)
+        self.back = None if ordered else torch.from_numpy(np.unique(order, return_index=True)[1])
+        if not self.merges:
+            rows = torch.from_numpy(adapters[order])
+            self.ranks = self.model.adapters.mask(rows)[:, 0].repeat_interleave(tokens, dim=0)
+
+    def prefill(self, ids: Int[Tensor, "R T"], first: int) -> None:
+        """Keys and values of whole prompts, row i into slot first + i. The last layer runs only as far as these."""
+        width = ids.shape[1]
+        self.cache.start_prefill(first)
+        cos, sin = self.rotary[0][:width], self.rotary[1][:width]
+        x = self.backbone.embed_tokens(ids if self.order is None else ids[self.order]).flatten(0, 1)
+        last = len(self.products) - 1
+        for number in range(len(self.products)):
+            q, k, v = self._heads(number, x, width, cos, sin)
+            self.cache.layers[number].update(k, v)
+            if number == last:
+                break
+            attended = F.scaled_dot_product_attention(
+                q, k, v, is_causal=True, scale=self.scaling, enable_gqa=self.groups != self.heads
+            )
+            x = self._rest(number, x, attended.transpose(1, 2))
+
+    def decode(self, ids: Int[Tensor, "R G"], positions: Int[Tensor, "R G"], mask: Tensor) -> Float[Tensor, "R G V"]:
+        """Logits of the next token; `mask` [R, G, S] is True where a token may look."""
+        rows, size = ids.shape  # `order` may hold more: the blocks' fillers
+        bias = torch.zeros(mask.shape).masked_fill_(~mask, -torch.inf)[:, None]
+        share = self.heads // self.groups
+        if share > 1:  # heads that share keys and values are more queries of one head
+            bias = bias.repeat(1, 1, share, 1)
+        if self.order is not None:
+            ids, positions = ids[self.order], positions[self.order]
+        cos, sin = self.rotary[0][positions], self.rotary[1][positions]
+        x = self.backbone.embed_tokens(ids).flatten(0, 1)
+        for number in range(len(self.products)):
+            q, k, v = self._heads(number, x, size, cos, sin)
+            keys, values = self.cache.layers[number].update(k, v)
+            q = q.reshape(rows, self.groups, share * size, self.head_dim)
+            attended = F.scaled_dot_product_attention(q, keys, values, attn_mask=bias, scale=self.scaling)
+            x = self._rest(number, x, attended.view(rows, self.heads, size, self.head_dim).transpose(1, 2))
+        head = self.model.base.get_output_embeddings()
+        logits = linear(_norm(x, self.backbone.norm), head.weight, head.bias).view(-1, size, len(head.weight))
+        return logits if self.back is None else logits[self.back]
+
+    def _heads(self, number: int, x: Tensor, tokens: int, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value [R, heads, T, head_dim] of a layer, rotated, in slot order."""
+        layer = self.backbone.layers[number]
+        attention = layer.self_attn
+        parts = self._apply(self.products[number][0], _norm(x, layer.input_layernorm))
+        q, k, v = (part.view(-1, tokens, part.shape[1] // self.head_dim, self.head_dim) for part in parts)
+        if hasattr(attention, "q_norm"):
+            q, k = _norm(q, attention.q_norm), _norm(k, attention.k_norm)
+        half = self.head_dim // 2
+        rotated = [torch.addcmul(part * cos, part.roll(half, dims=-1), sin) for part in (q, k)]
+        q, k, v = (part if self.back is None else part[self.back] for part in (*rotated, v))
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+
+    def _rest(self, number: int, x: Tensor, attended: Float[Tensor, "R T heads head_dim"]) -> Tensor:
+        """Output projection and MLP of a layer, on top of the residual stream."""
+        _, out, up, down = self.products[number]
+        if self.order is not None:
+            attended = attended[self.order]
+        x = x + self._apply(out, attended.reshape(len(x), -1))[0]
+        gate, value = self._apply(up, _norm(x, self.backbone.layers[number].post_attention_layernorm))
+        return x + self._apply(down, F.silu(gate).mul_(value))[0]
+
+
+def _spans(adapters: Int[np.ndarray, " R"], tokens: int) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
+    """Rows by adapter, and (adapter, first token, last token) of each; short rows are filled up to whole blocks of
+    linear products by running the last of an adapter's rows again."""
+    parts, spans, start = [], [], 0
+    whole = BLOCK // math.gcd(BLOCK, tokens)  # rows of a block
+    for adapter in np.unique(adapters).tolist():
+        rows = np.flatnonzero(adapters == adapter)
+        missing = -len(rows) % whole
+        if tokens < BLOCK and missing < len(rows):
+            rows = np.concatenate([rows, np.repeat(rows[-1:], missing)])
+        parts.append(rows)
+        spans.append((adapter, start, start + len(rows) * tokens))
+        start += len(rows) * tokens
+    return np.concatenate(parts), spans
+
+
+def _norm(x: Tensor, module: Any) -> Tensor:
+    """RMSNorm: x / sqrt(mean(x^2) + eps) * weight."""
+    scale: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1])
+    return (x * scale.add_(module.variance_epsilon).rsqrt_()).mul_(module.weight)
