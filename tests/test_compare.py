@@ -56,6 +56,11 @@ def test_every_run_is_there_and_the_table_says_what_they_measured(comparison, ou
     assert "| 1.00 |" in text
 
 
+def test_runs_side_by_side_give_the_same_table(comparison, out, tmp_path):
+    text = compare(comparison, tmp_path, progress=Progress(quiet=True), jobs=2)
+    assert text == (out / "table.md").read_text()
+
+
 def test_only_what_is_missing_is_run_again(comparison, out):
     files = {p: p.stat().st_mtime_ns for p in out.rglob("summary.json")}
     gone = out / "tracer" / "seed1"

@@ -106,7 +106,7 @@ def _folder(out: Path, entry: str, seed: int) -> Path:
     return out / entry / f"seed{seed}"
 
 
-def _run(comparison: Comparison, out: Path, entry: str, seed: int, progress: Progress) -> None:
+def _run(comparison: Comparison, out: Path, entry: str, seed: int, progress: Progress | None = None) -> None:
     folder = _folder(out, entry, seed)
     train(comparison.config(entry, seed), folder, resume=(folder / "config.yaml").exists(), progress=progress)
 
@@ -120,7 +120,7 @@ def _side_by_side(
         jobs, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(share,)
     ) as pool:
         futures = {
-            pool.submit(_run, comparison, out, entry, seed, Progress(quiet=True)): (entry, seed)
+            pool.submit(_run, comparison, out, entry, seed): (entry, seed)
             for entry, seed in missing
         }
         for future in as_completed(futures):
