@@ -119,10 +119,7 @@ def _side_by_side(
     with ProcessPoolExecutor(
         jobs, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(share,)
     ) as pool:
-        futures = {
-            pool.submit(_run, comparison, out, entry, seed): (entry, seed)
-            for entry, seed in missing
-        }
+        futures = {pool.submit(_run, comparison, out, entry, seed): (entry, seed) for entry, seed in missing}
         for future in as_completed(futures):
             future.result()
             entry, seed = futures[future]
