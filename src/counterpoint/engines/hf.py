@@ -18,7 +18,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from counterpoint.engines.base import EngineSettings, Roster
+from counterpoint.engines.base import EngineSettings, Roster, encode
 from counterpoint.engines.sampling import draw, uniforms
 from counterpoint.engines.slots import SlotCache
 from counterpoint.errors import ConfigError
@@ -96,12 +96,7 @@ class HFEngine:
 
     def _group(self, index: int, request: Request, seed: int, sampling: Sampling) -> _Group:
         model = self.models[request.agent]
-        prompt = model.encode(request.messages)
-        if len(prompt) + sampling.max_new_tokens > model.context:
-            raise ConfigError(
-                f"a prompt of {len(prompt)} tokens for {request.agent} ({request.tag}) and {sampling.max_new_tokens} new ones "
-                f"do not fit the context of {model.context}; lower max_new_tokens, method.history or method.rounds"
-            )
+        prompt = encode(model, request, sampling, model.context)
         adapter = model.adapters.names.index(request.agent)
         n = request.n
         seeds = tuple(fold(seed, j) for j in range(n))
