@@ -1,6 +1,8 @@
 """The vllm engine: what it asks of vLLM, against a small stand-in; what real vLLM answers, where it is installed."""
 
 import importlib.util
+import json
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from counterpoint.config import load_config
 from counterpoint.engines.hf import HFEngine
 from counterpoint.engines.sampling import log_softmax
 from counterpoint.engines.vllm import VLLMSettings, adapter_key, draw_options, engine_options
@@ -19,7 +20,6 @@ from counterpoint.models import Model, ModelSettings
 from counterpoint.records import Message, Request, Sampling
 from counterpoint.rng import fold
 from counterpoint.testing import check_engine
-from counterpoint.train import train
 
 INSTALLED = importlib.util.find_spec("vllm") is not None
 SAMPLED = Sampling(temperature=0.7, max_new_tokens=12)
@@ -238,14 +238,14 @@ def test_an_update_shows_in_the_next_reply_and_only_when_published(served):
 @real
 @pytest.mark.slow
 def test_two_steps_of_training(tmp_path):
+    """Through the command line, as a person starts it; vLLM's processes end with it."""
     words = ["steps=2", "dialogues=4", "evaluation.limit=4", "tasks.eval=[mini-gsm]", "evaluation.also=none"]
     words += ["engine.name=vllm", "engine.compile=false", "engine.cache_gib=0.25", "model.device=cpu"]
-    config = load_config(None, words)
-    summary = train(config, tmp_path / "run")
-    assert summary["train"]["steps"] == 2
+    line = [sys.executable, "-m", "counterpoint.cli", "train", *words, f"--out={tmp_path / 'run'}"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=400)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["train"]["steps"] == 2
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    import json
-
     gaps = {k: v for line in lines for k, v in json.loads(line).items() if "engine_logp_gap" in k}
-    assert gaps
+    assert {"learn/engine_logp_gap/proposer", "learn/engine_logp_gap_max/proposer"} <= gaps.keys()
     assert max(gaps.values()) < 1e-2
