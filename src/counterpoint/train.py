@@ -131,7 +131,7 @@ def evaluate_phase(run: Run, phase: str, *, trained: bool, strategy: str | None 
         run.progress.measured(phase, name, measures[name])
     if unanswered:
         raise EngineError(
-            f"{'; '.join(unanswered)}. The others are in {run.store.root}: the same command plays the rest"
+            f"{'; '.join(unanswered)}. The others are in {run.store.root}: the same command (train: with --resume) plays the rest"
         )
     return measures
 

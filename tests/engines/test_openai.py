@@ -7,15 +7,17 @@ import time
 import pytest
 
 from counterpoint.cli import main
+from counterpoint.config import load_config
 from counterpoint.engines import make_engine_settings
 from counterpoint.engines.base import Roster
-from counterpoint.errors import ConfigError, MissingExtra
+from counterpoint.errors import ConfigError, EngineError, MissingExtra
 from counterpoint.lora import LoraSettings
 from counterpoint.models import ModelSettings
 from counterpoint.records import NO_ID, Message, Request, Sampling
 from counterpoint.rng import fold
 from counterpoint.store import read_episodes
 from counterpoint.testing import check_engine
+from counterpoint.train import evaluate_only, train
 from tests.engines.servers import drip, first, good, half, hang, reply, reset, running, says, status
 
 pytest.importorskip("httpx2", reason='httpx2 is not installed: pip install "counterpoint[serve]"')
@@ -272,6 +274,18 @@ def test_a_kill_loses_no_finished_dialogue(monkeypatch, capsys, tmp_path):
     assert len(server.bodies) - before < before
 
 
+def test_a_comparison_may_use_it_with_no_steps(tmp_path):
+    """`train` with steps=0 measures, stops where a reply is missing, and goes on with --resume."""
+    with running(status(503)) as server:
+        settings = f"engine={{name: openai, base_url: '{server.url}', backoff: 0.01, retries: 0}}"
+        config = load_config(None, [settings, "steps=0", "tasks.eval=[mini-gsm]", "evaluation.limit=3"])
+        with pytest.raises(EngineError, match=r"3 of 3 dialogues of mini-gsm .* \(train: with --resume\)"):
+            train(config, tmp_path / "run")
+        server.act = good
+        summary = train(config, tmp_path / "run", resume=True)
+    assert summary["eval"]["mini-gsm"]["n"] == summary["untrained"]["mini-gsm"]["n"] == 3
+
+
 def test_a_server_that_answers_nothing_ends_in_one_line(monkeypatch, capsys, tmp_path):
     with running(status(404, {"error": "no model tiny"})) as server:
         code, said = evaluate(monkeypatch, capsys, server.url, tmp_path / "run")
@@ -307,9 +321,6 @@ def test_the_key_reaches_the_server_and_no_file_or_message(monkeypatch, capsys, 
 
 
 def test_it_does_not_train_and_loads_no_checkpoint(monkeypatch, capsys, tmp_path):
-    from counterpoint.config import load_config
-    from counterpoint.train import evaluate_only, train
-
     with pytest.raises(ConfigError, match="engine 'openai' only answers: set steps=0"):
         train(load_config(None, ["engine=openai", "steps=1"]), tmp_path / "run")
     (tmp_path / "done").mkdir()

@@ -143,6 +143,14 @@ def test_without_vllm_the_extra_is_named(team, monkeypatch):
         VLLMSettings(name="vllm").open(None, team.models)
 
 
+def test_a_vllm_without_what_it_imports_says_so(team, monkeypatch, tmp_path):
+    monkeypatch.delitem(sys.modules, "vllm", raising=False)
+    (tmp_path / "vllm.py").write_text("import no_such_package_of_vllm\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match="installed without 'no_such_package_of_vllm', which it imports"):
+        VLLMSettings(name="vllm").open(None, team.models)
+
+
 def test_gguf_is_refused(team):
     model = next(iter(team.models.values()))
     stand_in = SimpleNamespace(settings=ModelSettings(name="m.gguf"), adapters=model.adapters)
