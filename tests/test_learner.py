@@ -1,6 +1,7 @@
 """The learner: exact ratios, packing equal to separate sequences, every split of a batch the same, adapters apart."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -198,3 +199,35 @@ def test_activation_checkpointing_gives_the_same_gradient(team):
     for agent in plain:
         for key in plain[agent]:
             torch.testing.assert_close(again[agent][key], plain[agent][key], atol=1e-6, rtol=1e-5)
+
+
+def test_where_the_engines_logprobs_are_not_exact_the_learner_computes_them_again(team):
+    """A step on samples whose old log-probabilities are off by 0.3 equals one on exact ones; the distance is a metric."""
+    samples = samples_of(team)
+    off = [replace(s, old_logp=tuple(p - 0.3 for p in s.old_logp)) for s in samples]
+    start = weights(learner_of(team))
+    exact = learner_of(team, minibatches=2)
+    exact.step(samples)
+    wanted = weights(exact)
+    for agent, parameters in exact.parameters.items():
+        for key, parameter in parameters.items():
+            parameter.data.copy_(start[agent][key])
+    learner = learner_of(team, minibatches=2)
+    learner.exact_logprobs = False
+    metrics = learner.step(off)
+    for agent, found in weights(learner).items():
+        for key in found:
+            torch.testing.assert_close(found[key], wanted[agent][key], atol=2e-5, rtol=1e-4)
+    for role in ("proposer", "reviewer"):
+        assert metrics[f"engine_logp_gap/{role}"] == pytest.approx(0.3, abs=1e-4)
+        assert metrics[f"engine_logp_gap_max/{role}"] == pytest.approx(0.3, abs=1e-4)
+        assert metrics[f"on_policy_logp_gap/{role}"] < 1e-5
+
+
+def test_rescoring_keeps_order_and_everything_else(team):
+    samples = samples_of(team)
+    learner = learner_of(team)
+    again = learner.rescored([*samples, samples[0]], Meter())
+    assert [replace(s, old_logp=()) for s in again] == [replace(s, old_logp=()) for s in [*samples, samples[0]]]
+    for one, other in zip(again, samples, strict=False):
+        assert one.old_logp == pytest.approx(other.old_logp, abs=2e-5)

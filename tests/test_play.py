@@ -8,9 +8,9 @@ from counterpoint.controllers.fixed import FixedController, FixedSettings
 from counterpoint.dialogue import Method
 from counterpoint.engines.scripted import ScriptedEngine
 from counterpoint.methods import make_method
-from counterpoint.play import Job, play
-from counterpoint.records import Fork, Message, Request, Sampling, Task
-from counterpoint.testing import TASKS, play_all
+from counterpoint.play import Job, failure, play
+from counterpoint.records import Completion, Fork, Message, Request, Sampling, Task
+from counterpoint.testing import LONG, TASKS, guess_script, play_all
 
 MANY = tuple(Task(f"q{i}", f"What is {i} + 4?", str(i + 4), "number") for i in range(20))
 
@@ -133,6 +133,38 @@ def test_a_bug_in_a_method_names_its_dialogue():
     with pytest.raises(KeyError) as caught:
         list(played)
     assert caught.value.__notes__ == ["while playing dialogue train/1/q"]
+
+
+class Unanswering(ScriptedEngine):
+    """Has no reply for one question's reviews; everything else it answers."""
+
+    def generate(self, requests, *, seeds, sampling):
+        replies = super().generate(requests, seeds=seeds, sampling=sampling)
+        lost = Completion("HTTP 500, attempt 6", (), (), (), "error", 0)
+        return [
+            [lost] if r.tag.startswith("review") and "2 + 4" in r.messages[-1].content else group
+            for r, group in zip(requests, replies, strict=True)
+        ]
+
+
+def test_a_request_without_a_reply_ends_its_own_dialogue_and_no_other():
+    method = make_method({"name": "propose_review"})
+    agents = ("agent0", "agent1")
+    speak = {name: FixedController(FixedSettings(p_speak=1)) for name in method.controllers(agents)}
+    jobs = [Job(f"eval/{t.id}", t) for t in MANY[:4]]
+
+    def run(engine):
+        played = play(method, jobs, agents=agents, engine=engine, controllers=speak, sampling=LONG, seed=0)
+        return {e.id: e for e in played}
+
+    calm, found = run(ScriptedEngine(guess_script)), run(Unanswering(guess_script))
+    broken = found.pop("eval/q2")
+    assert failure(broken) == "HTTP 500, attempt 6"
+    assert broken.answer is None
+    assert 1 < len(broken.turns) < len(calm["eval/q2"].turns)
+    assert broken.turns[:-1] == calm["eval/q2"].turns[: len(broken.turns) - 1]
+    assert found == {k: e for k, e in calm.items() if k != "eval/q2"}
+    assert all(failure(e) is None for e in found.values())
 
 
 def test_no_jobs_no_calls():

@@ -20,5 +20,9 @@ class MissingExtra(CounterpointError):
         super().__init__(f'{needed_for} needs the package {package!r}: run pip install "counterpoint[{extra}]"')
 
 
+class EngineError(CounterpointError):
+    """An engine could not answer; what it had answered is on disk."""
+
+
 class ResumeError(CounterpointError):
     """A run directory cannot be continued with these settings."""

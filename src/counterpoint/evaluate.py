@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from counterpoint.algorithms.stats import wilson
 from counterpoint.controllers import Controller, greedy
 from counterpoint.dialogue import Method
 from counterpoint.engines.base import Engine
-from counterpoint.play import Job, play
+from counterpoint.play import Job, failure, play
 from counterpoint.records import Episode, Sampling, Task
 from counterpoint.store import Store, read_episodes
 from counterpoint.tasks.grading import grade, grade_reply
@@ -32,6 +32,7 @@ class Player:
     sampling: Sampling
     seed: int
     width: int
+    by_chunk: bool = True  # whether a reply may depend, in its rounding, on what else is in the batch
 
 
 class GreedyController:
@@ -68,13 +69,18 @@ def evaluate_set(
     phase: str,
     tick: Callable[[int], None] = lambda _: None,
 ) -> list[Episode]:
-    """Play every task once and keep the episodes in PHASE/NAME.jsonl; chunks already on disk are not played again."""
+    """Play every task once and keep the episodes in PHASE/NAME.jsonl; chunks already on disk are not played again.
+
+    Dialogues that were not answered are kept apart, in failed/PHASE/NAME.jsonl, and are not returned: they are played
+    again when the evaluation is. Where no reply depends on others, everything on disk counts, not only whole chunks.
+    """
     path = store.eval_file(phase, name)
-    done = _whole_chunks(path, len(tasks))
+    done = _whole_chunks(path, len(tasks) if player.by_chunk else 0)
     tick(len(done))
     episodes = list(done)
-    for start in range(len(done), len(tasks), CHUNK):
-        jobs = [Job(f"{phase}/{task.id}", task) for task in tasks[start : start + CHUNK]]
+    left = tasks[len(done) :] if player.by_chunk else _missing(tasks, done)
+    for start in range(0, len(left), CHUNK):
+        jobs = [Job(f"{phase}/{task.id}", task) for task in left[start : start + CHUNK]]
         played = play(
             player.method,
             jobs,
@@ -85,10 +91,25 @@ def evaluate_set(
             seed=player.seed,
             width=player.width,
         )
-        for episode in store.append_episodes(path, played):
+        answered = _answered(played, store, store.failed_file(phase, name))
+        for episode in store.append_episodes(path, answered):
             episodes.append(episode)
             tick(1)
     return episodes
+
+
+def _missing(tasks: Sequence[Task], done: Sequence[Episode]) -> Sequence[Task]:
+    found = {episode.task.id for episode in done}
+    return [task for task in tasks if task.id not in found]
+
+
+def _answered(played: Iterable[Episode], store: Store, failed: Path) -> Iterator[Episode]:
+    """Passes on the dialogues that were answered throughout; the others go to a file of their own."""
+    for episode in played:
+        if failure(episode) is None:
+            yield episode
+        else:
+            list(store.append_episodes(failed, [episode]))
 
 
 def _whole_chunks(path: Path, total: int) -> list[Episode]:

@@ -6,7 +6,8 @@ sequences of the whole minibatch, however that is split into micro-batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,9 +61,16 @@ class Learner:
     """Adam per adapter over one or several base models."""
 
     def __init__(
-        self, models: Mapping[str, Model], *, settings: LearnerSettings, sampling: Sampling, seed: int
+        self,
+        models: Mapping[str, Model],
+        *,
+        settings: LearnerSettings,
+        sampling: Sampling,
+        seed: int,
+        exact_logprobs: bool = True,
     ) -> None:
         self.models, self.settings, self.sampling, self.seed = dict(models), settings, sampling, seed
+        self.exact_logprobs = exact_logprobs
         self.steps = 0
         self.parameters = {agent: model.adapters.parameters(agent) for agent, model in models.items()}
         self.optimizers = {
@@ -76,7 +84,7 @@ class Learner:
     def step(self, samples: Sequence[Sample]) -> dict[str, float]:
         """Several optimizer steps on one batch; metrics by role, and how many updates were refused."""
         meter = Meter()
-        rows = rows_of(samples)
+        rows = rows_of(samples if self.exact_logprobs else self.rescored(samples, meter))
         for epoch in range(self.settings.epochs):
             order = generator(self.seed, "minibatch", self.steps, epoch).permutation(len(rows))
             count = min(self.settings.minibatches, len(rows))
@@ -84,6 +92,21 @@ class Learner:
                 self._update([rows[i] for i in order[k::count]], meter, first=k == 0 and epoch == 0)
         self.steps += 1
         return meter.means() | {"samples": float(len(samples)), "rows": float(len(rows))}
+
+    @torch.no_grad()
+    def rescored(self, samples: Sequence[Sample], meter: Meter) -> list[Sample]:
+        """The samples with old log-probabilities of this learner's own; meters how far off theirs were."""
+        done: dict[int, Sample] = {}
+        for model, micro in self._micro(rows_of(samples)):
+            batch = pack(micro, model)
+            logp = self.logp(model, batch, batch.adapter)
+            gaps = (logp - batch.old_logp).abs()
+            for sample, own, gap in zip((s for row in micro for s in row.samples), logp, gaps, strict=True):
+                count = len(sample.token_ids)
+                done[id(sample)] = replace(sample, old_logp=tuple(own[:count].tolist()))
+                meter.add(sample.agent, "engine_logp_gap", float(gap[:count].mean()), weight=count)
+                meter.highest(sample.agent, "engine_logp_gap_max", float(gap[:count].max()))
+        return [done[id(sample)] for sample in samples]
 
     def _update(self, rows: Sequence[Row], meter: Meter, *, first: bool) -> None:
         """One optimizer step of every adapter that has rows here."""
@@ -109,10 +132,15 @@ class Learner:
         counts: dict[str, int] = {}
         for row in rows:
             counts[row.agent] = counts.get(row.agent, 0) + len(row.samples)
+        for model, micro in self._micro(rows):
+            self._backward(model, micro, counts, meter, first)
+
+    def _micro(self, rows: Sequence[Row]) -> Iterator[tuple[Model, list[Row]]]:
+        """Micro-batches within the token budget, one model after the other."""
         for model in {id(self.models[row.agent]): self.models[row.agent] for row in rows}.values():
             own = [row for row in rows if self.models[row.agent] is model]
             for micro in micro_batches(own, self.settings.token_budget, apart=model.adapters.merges):
-                self._backward(model, micro, counts, meter, first)
+                yield model, micro
 
     def _backward(
         self, model: Model, rows: Sequence[Row], counts: Mapping[str, int], meter: Meter, first: bool

@@ -35,6 +35,11 @@ def fork_jobs(method: Method, episode: Episode, history: Mapping[str, Any] = NO_
     return [Job(f"{episode.id}~{i}", episode.task, episode, fork) for i, fork in enumerate(forks)]
 
 
+def failure(episode: Episode) -> str | None:
+    """Why a dialogue was broken off, or None where every request was answered."""
+    return next((t.completion.text for t in episode.turns if t.completion.finish == "error"), None)
+
+
 def play(
     method: Method,
     jobs: Iterable[Job],
@@ -50,7 +55,8 @@ def play(
     """Episodes of all jobs, in the order in which they end; at most `width` dialogues are open at a time.
 
     `n` siblings are sampled wherever the method asks for candidates. Every draw is keyed by the episode id, so an
-    episode does not depend on which others are open.
+    episode does not depend on which others are open. A dialogue ends where a request of it was not answered: `failure`
+    tells such episodes apart.
     """
     waiting = iter(jobs)
     live: list[_Dialogue] = []
@@ -133,7 +139,8 @@ class _Dialogue:
         self.fresh += 1
         self.seat.group = self.group
         fork = self.job.fork
-        if fork is not None and fork.stop_after is not None and self.fresh >= fork.stop_after:
+        cut = fork is not None and fork.stop_after is not None and self.fresh >= fork.stop_after
+        if cut or any(c.finish == "error" for siblings in replies for c in siblings):
             self.generator.close()
             self.over, self.asked = True, []
             return

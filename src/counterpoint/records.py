@@ -10,6 +10,7 @@ from typing import Literal
 
 Kind = Literal["number", "math", "choice", "text"]
 Finish = Literal["stop", "length", "error"]
+NO_ID = -1  # stands for a token whose id is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ class Completion:
     """One sampled reply. `token_ids` are exactly the sampled ids, EOS included when the reply stopped by itself.
 
     `logprobs[t]` = log pi(token_ids[t] | prompt, token_ids[:t]) at the sampling temperature, `version` of the adapters.
+    A server that tells counts but no ids has NO_ID for each: counts hold, nothing can be learned from them; a server that
+    tells no log-probabilities has none. `finish` is "error" where there is no reply: `text` is then the reason.
     """
 
     text: str

@@ -55,6 +55,10 @@ class Store:
     def eval_file(self, phase: str, name: str) -> Path:
         return self.root / phase / f"{slug(name)}.jsonl"
 
+    def failed_file(self, phase: str, name: str) -> Path:
+        """Dialogues that an engine's errors broke off: kept, and counted nowhere."""
+        return self.root / "failed" / phase / f"{slug(name)}.jsonl"
+
     def append_episodes(self, path: Path, episodes: Iterable[Episode]) -> Iterator[Episode]:
         """Write each episode as it comes, flushed one by one, and pass it on."""
         path.parent.mkdir(parents=True, exist_ok=True)

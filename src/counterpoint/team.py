@@ -35,5 +35,11 @@ def build_team(config: Config) -> Team:
         )
     models = load_models(choice, lora=config.lora, seed=config.seed) if config.engine.weights else {}
     engine = config.engine.open(Roster(choice, config.lora, config.seed), models)
-    learner = Learner(models, settings=config.learner, sampling=config.sampling.record(), seed=config.seed)
+    learner = Learner(
+        models,
+        settings=config.learner,
+        sampling=config.sampling.record(),
+        seed=config.seed,
+        exact_logprobs=config.engine.exact_logprobs,
+    )
     return Team(config.names, models, engine, learner)

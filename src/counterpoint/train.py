@@ -10,13 +10,14 @@ import yaml
 
 import counterpoint
 from counterpoint.config import Config, load_config
-from counterpoint.errors import DataError
+from counterpoint.errors import ConfigError, DataError, EngineError
 from counterpoint.evaluate import Player, evaluate_set, frozen_controllers, measure, unseen_decisions
+from counterpoint.play import failure
 from counterpoint.progress import Progress
 from counterpoint.records import Task
 from counterpoint.run import Run, load_checkpoint, restore, save
 from counterpoint.step import take_step
-from counterpoint.store import Store
+from counterpoint.store import Store, read_episodes
 from counterpoint.tasks.registry import check_golds, load_tasks
 from counterpoint.tasks.spec import read_spec
 from counterpoint.team import build_team
@@ -52,6 +53,11 @@ def evaluate_only(
     is_run = (source / "config.yaml").is_file()
     config = load_config(source / "config.yaml" if is_run else target, overrides)
     config = config.model_copy(update={"steps": 0})
+    if is_run and not config.engine.weights:
+        raise ConfigError(
+            f"engine {config.engine.name!r} loads no checkpoint, so it cannot measure the run {target}; "
+            "evaluate a config with it, or the run with another engine"
+        )
     home = source / "evaluations" if is_run else Path("runs")
     folder = out or home / f"{source.stem if not is_run else 'eval'}-{config.sha256()[:8]}"
     store = Store(folder)
@@ -103,19 +109,37 @@ def evaluate_phase(run: Run, phase: str, *, trained: bool, strategy: str | None 
     controllers = run.controllers if trained else config.method.controllers(config.names)
     frozen = frozen_controllers(controllers, strategy or config.evaluation.strategy)
     sampling = (config.evaluation.sampling or config.sampling).record()
-    player = Player(config.method, config.names, run.team.engine, frozen, sampling, config.seed, config.width)
+    player = Player(
+        config.method, config.names, run.team.engine, frozen, sampling, config.seed, config.width,
+        by_chunk=config.engine.weights,
+    )  # fmt: skip
     measures = {}
+    unanswered = []
     for name, tasks in run.eval_tasks.items():
         if not trained and run.step and len(_on_disk(run, phase, name)) < len(tasks):
             continue  # adapters have moved; this run was started without an untrained evaluation
         with run.progress.counting(f"{phase} {name}", len(tasks)) as tick:
             episodes = evaluate_set(player, name, tasks, store=run.store, phase=phase, tick=tick)
+        if len(episodes) < len(tasks):
+            unanswered.append(_unanswered(run, phase, name, len(tasks) - len(episodes)))
+        if not episodes:
+            continue
         flexible = config.evaluation.extraction == "flexible"
         measures[name] = measure(config.method, sorted(episodes, key=lambda e: e.id), flexible=flexible)
         if trained:
             measures[name]["unseen_decisions"] = unseen_decisions(episodes, controllers)
         run.progress.measured(phase, name, measures[name])
+    if unanswered:
+        raise EngineError(
+            f"{'; '.join(unanswered)}. The others are in {run.store.root}: the same command (train: with --resume) plays the rest"
+        )
     return measures
+
+
+def _unanswered(run: Run, phase: str, name: str, count: int) -> str:
+    """How many dialogues of a set were broken off, and why the last one was."""
+    reason = failure(read_episodes(run.store.failed_file(phase, name))[-1])
+    return f"{count} of {len(run.eval_tasks[name])} dialogues of {name} were not answered ({reason})"
 
 
 def _on_disk(run: Run, phase: str, name: str) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from counterpoint.errors import ConfigError
 from counterpoint.records import Completion, Request, Sampling
 from counterpoint.settings import Settings
 
@@ -46,9 +47,22 @@ class EngineSettings(Settings):
 
     weights: ClassVar[bool] = True
     """Whether the models are loaded in this process: they must be to learn."""
+    exact_logprobs: ClassVar[bool] = True
+    """Whether its log-probabilities are the learner's own up to rounding; otherwise the learner computes them again."""
     name: str = "hf"
     """File name of the engine."""
 
     def open(self, roster: Roster, models: Mapping[str, Model]) -> Engine:
         """The engine, ready; `models` are the roster's, loaded in this process, or empty when `weights` is False."""
         raise NotImplementedError
+
+
+def encode(model: Model, request: Request, sampling: Sampling, context: int) -> tuple[int, ...]:
+    """Prompt ids of a request; raises ConfigError where they and the new tokens do not fit the context."""
+    prompt = model.encode(request.messages)
+    if len(prompt) + sampling.max_new_tokens > context:
+        raise ConfigError(
+            f"a prompt of {len(prompt)} tokens for {request.agent} ({request.tag}) and {sampling.max_new_tokens} new ones "
+            f"do not fit the context of {context}; lower max_new_tokens, method.history or method.rounds"
+        )
+    return prompt

@@ -20,7 +20,7 @@ from jaxtyping import Int
 from pydantic import Field
 from torch import Tensor
 
-from counterpoint.engines.base import EngineSettings, Roster
+from counterpoint.engines.base import EngineSettings, Roster, encode
 from counterpoint.engines.fused import FusedForward, fits
 from counterpoint.engines.sampling import draw, uniforms
 from counterpoint.engines.slots import SlotCache
@@ -117,12 +117,7 @@ class HFEngine:
 
     def _group(self, index: int, request: Request, seed: int, sampling: Sampling) -> _Group:
         model = self.models[request.agent]
-        prompt = model.encode(request.messages)
-        if len(prompt) + sampling.max_new_tokens > model.context:
-            raise ConfigError(
-                f"a prompt of {len(prompt)} tokens for {request.agent} ({request.tag}) and {sampling.max_new_tokens} new ones "
-                f"do not fit the context of {model.context}; lower max_new_tokens, method.history or method.rounds"
-            )
+        prompt = encode(model, request, sampling, model.context)
         adapter = model.adapters.names.index(request.agent)
         n = request.n
         seeds = tuple(fold(seed, j) for j in range(n))
