@@ -100,3 +100,33 @@ def test_memory_grows_by_the_adapter_alone(micro):
 def test_targets_that_match_nothing(micro):
     with pytest.raises((ConfigError, ValueError), match="nowhere"):
         Model(ModelSettings(name=micro), ["a/x"], lora=LoraSettings(targets=("nowhere",)), seed=0)
+
+
+def test_the_merged_product_has_the_gradients_of_the_thin_ones():
+    from counterpoint.lora import _Merged
+
+    draw = torch.Generator().manual_seed(0)
+
+    def leaf(*shape):
+        return torch.randn(*shape, generator=draw, dtype=torch.float64, requires_grad=True)
+
+    x, a, b = leaf(2, 3, 5), leaf(2, 5), leaf(4, 2)
+    weight = torch.randn(4, 5, generator=draw, dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda *v: _Merged.apply(v[0], weight, v[1], v[2], 0.7), (x, a, b))
+    torch.testing.assert_close(_Merged.apply(x, weight, a, b, 0.7), x @ weight.T + 0.7 * (x @ a.T) @ b.T)
+
+
+def test_a_batch_of_one_adapter_learns_as_it_does_in_company(team):
+    """Merged where it is alone, thin products where rows of others are there: the same log-probabilities and gradients."""
+    model = model_of(team)
+    found = []
+    for rows in ([0, 0], [0, -1]):  # the second row of the second batch is the bare model's
+        for parameter in model.adapters.parameters("agent0/proposer").values():
+            parameter.requires_grad_(True)
+            parameter.grad = None
+        with model.adapters.routed(torch.tensor(rows), live=True):
+            out = model.base(input_ids=IDS).logits[0]
+            out.square().mean().backward()
+        found.append([out.detach(), *(p.grad for p in model.adapters.parameters("agent0/proposer").values())])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)

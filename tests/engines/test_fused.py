@@ -1,0 +1,116 @@
+"""The written-out forward pass: every family it knows gives what transformers gives, merged or not, in any row order."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from counterpoint.engines.fused import FAMILY, FusedForward, _spans, fits
+from counterpoint.engines.hf import HFEngine, PlainForward
+from counterpoint.kernels import BLOCK, linear
+from counterpoint.lora import LoraSettings
+from counterpoint.models import Model, ModelSettings
+from counterpoint.records import Message, Request, Sampling
+from counterpoint.rng import fold
+
+NAMES = ("a/x", "b/x", "c/x")
+SHAPE = {
+    "vocab_size": 512, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 512, "head_dim": 8, "tie_word_embeddings": False,
+    "pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1,
+}  # fmt: skip
+
+
+@pytest.fixture(params=FAMILY)
+def model(request, micro, tmp_path):
+    """A random model of a family with the micro tokenizer, its adapters away from zero."""
+    from transformers import AutoTokenizer
+
+    config = AutoConfig.for_model(
+        request.param, **SHAPE, **({"sliding_window": None} if request.param == "mistral" else {})
+    )
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(micro).save_pretrained(tmp_path)
+    made = Model(ModelSettings(name=str(tmp_path), device="cpu"), NAMES, lora=LoraSettings(r=4), seed=0)
+    with torch.no_grad():
+        for module in made.base.modules():  # biases and norms that are not their initial zeros and ones
+            for name in ("bias", "weight"):
+                value = getattr(module, name, None)
+                if isinstance(value, torch.Tensor) and value.dim() == 1:
+                    value.add_(torch.randn(value.shape) * 0.1)
+        for name in NAMES:
+            for key, value in made.adapters.parameters(name).items():
+                if key.endswith("B"):
+                    value.copy_(torch.randn(value.shape) * 0.2)
+    made.adapters.refresh()
+    return made
+
+
+def asked(n):
+    return [Request(NAMES[(i * 7) % 3], (Message("user", f"{i} + " * (1 + i % 5)),), "t", n) for i in range(13)]
+
+
+@pytest.mark.parametrize("merged_mb", [256, 0], ids=["merged", "thin"])
+@pytest.mark.parametrize("n", [1, 3])
+def test_same_tokens_and_log_probabilities_as_transformers(model, merged_mb, n):
+    assert fits(model)
+    fused = HFEngine(dict.fromkeys(NAMES, model), max_rows=12, merged_mb=merged_mb)
+    plain = HFEngine(dict.fromkeys(NAMES, model), max_rows=12, fused=False)
+    kinds = [type(next(iter(e.forwards.values()))) for e in (fused, plain)]
+    assert kinds == [FusedForward, PlainForward]
+    seeds = [fold(3, i) for i in range(13)]
+    sampling = Sampling(temperature=0.8, max_new_tokens=12)
+    for one, other in zip(
+        fused.generate(asked(n), seeds=seeds, sampling=sampling),
+        plain.generate(asked(n), seeds=seeds, sampling=sampling),
+        strict=True,
+    ):
+        assert [c.token_ids for c in one] == [c.token_ids for c in other]
+        for a, b in zip(one, other, strict=True):
+            assert a.logprobs == pytest.approx(b.logprobs, abs=2e-5)
+
+
+def test_new_weights_are_used_after_a_refresh_only(model):
+    engine = HFEngine(dict.fromkeys(NAMES, model))
+    ask = [Request("b/x", (Message("user", "1 + 2"),), "t", 4)]
+
+    def replies():
+        return [c.logprobs for c in engine.generate(ask, seeds=[1], sampling=Sampling(max_new_tokens=8))[0]]
+
+    before = replies()
+    with torch.no_grad():
+        model.adapters.parameters("b/x")["0.B"].add_(0.5)
+    assert replies() == before
+    engine.publish()
+    assert replies() != before
+
+
+def test_what_the_pass_does_not_know_is_left_to_transformers(model):
+    model.base.config.hidden_act = "gelu"
+    assert not fits(model)
+    assert isinstance(next(iter(HFEngine({"a/x": model}).forwards.values())), PlainForward)
+
+
+def test_rows_are_sorted_by_adapter_and_filled_to_whole_blocks():
+    adapters = np.array([1, 0] * 30)
+    order, spans = _spans(adapters, 4)
+    assert spans == [(0, 0, 128), (1, 128, 256)]  # 30 rows of 4 tokens, and 2 rows to fill up
+    assert [int(a) for a in adapters[order]] == [0] * 32 + [1] * 32
+    assert set(order.tolist()) == set(range(60))
+    order, spans = _spans(np.array([2, 2, 0]), 1)  # too few to be worth it
+    assert spans == [(0, 0, 1), (2, 1, 3)]
+    assert order.tolist() == [2, 0, 1]
+    order, spans = _spans(np.array([1, 0]), 100)  # prompts
+    assert spans == [(0, 0, 100), (1, 100, 200)]
+
+
+@pytest.mark.parametrize("rows", [1, BLOCK - 1, BLOCK, 3 * BLOCK, 512, 513, 1111])
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear_is_the_linear_product(rows, bias):
+    draw = torch.Generator().manual_seed(rows)
+    x, weight = torch.randn(rows, 24, generator=draw), torch.randn(40, 24, generator=draw)
+    b = torch.randn(40, generator=draw) if bias else None
+    torch.testing.assert_close(linear(x, weight, b), torch.nn.functional.linear(x, weight, b), atol=1e-5, rtol=1e-5)
+    cube = x[None].expand(2, -1, -1)
+    torch.testing.assert_close(linear(cube, weight, b)[1], linear(x, weight, b), atol=1e-5, rtol=1e-5)
