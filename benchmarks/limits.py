@@ -166,7 +166,8 @@ def phases(model: str, dialogues: int, new_tokens: int, device: str, steps: int 
     binding = "matrix products" if compute > memory else "memory"
     print(
         f"decode: {watch.decode_flops / 1e9:.0f} GFLOP = {compute:.2f} s, "
-        f"{watch.decode_bytes / 1e9:.1f} GB = {memory:.2f} s at the ceilings, took {s['decode']:.2f} s: {max(compute, memory) / s['decode']:.0%} of its ceiling ({binding})"
+        f"{watch.decode_bytes / 1e9:.1f} GB = {memory:.2f} s at the ceilings, took {s['decode']:.2f} s: "
+        f"{max(compute, memory) / s['decode']:.0%} of its ceiling ({binding})"
     )
     print(f"prefill: {watch.prefill_flops / flops / s['prefill']:.0%} of the rate of matrix products")
     print(

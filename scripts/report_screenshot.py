@@ -35,7 +35,7 @@ def main(run: Path) -> None:
             )
             shoot(driver, ROOT / "docs" / "report.png", 0, top + 10)
             driver.execute_script(CHOOSE)
-            wait(driver, "return document.querySelector('#dialogue .branch')")
+            wait(driver, "return document.querySelector('#dialogue .sides')")
             place = "const r = document.getElementById('dialogues').getBoundingClientRect(); return [r.top + scrollY, r.height]"
             y, height = driver.execute_script(place)
             shoot(driver, ROOT / "docs" / "report-dialogue.png", y, min(height, 1100))

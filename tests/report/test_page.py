@@ -42,6 +42,17 @@ def test_self_contained(pages, name):
     assert re.findall(r'content="(default-src[^"]*)"', text)[0].startswith("default-src &#39;none&#39;")
 
 
+def test_a_gain_is_coloured_where_its_interval_excludes_zero_only(pages):
+    seen = 0
+    for name in PLAIN:
+        for sure, low, high in re.findall(
+            r'<span class="gain (\w*)">\S+ \[(\S+), (\S+)\] over', pages[name].read_text(encoding="utf-8")
+        ):
+            seen += 1
+            assert sure == ("up" if float(low) > 0 else "down" if float(high) < 0 else "")
+    assert seen > 3
+
+
 def test_nothing_a_model_wrote_is_in_the_page_as_markup(pages):
     text = pages["hostile"].read_text(encoding="utf-8")
     assert "window.hit" not in text

@@ -94,7 +94,7 @@ def _card(collected: Collected) -> dict[str, Any]:
                 "accuracy": share(m["accuracy"]),
                 "interval": f"{m['ci95'][0]:.3f} to {m['ci95'][1]:.3f}",
                 "gain": "" if d is None else f"{signed(d.mean)} [{d.low:+.3f}, {d.high:+.3f}] over untrained",
-                "clear": d is not None and d.clear,
+                "sure": "" if d is None or not d.clear else "up" if d.mean > 0 else "down",
                 "cost": f"{m['tokens_per_problem']:.0f} tokens, {m['calls_per_problem']:.2f} calls a problem",
             }
         )
