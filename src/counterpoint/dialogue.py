@@ -157,6 +157,10 @@ class Method(BaseModel):
         """Fresh controllers by name."""
         return {}
 
+    def verdicts(self, episode: Episode) -> list[tuple[bool, str | None]]:
+        """(whether the judged answer was right, "right", "wrong" or None as it was read) of every review played."""
+        return []
+
     def last_solution(self, episode: Episode) -> str | None:
         """The text that the team's answer was read from: by default that of the last reply played."""
         played = [t for t in episode.turns if t.sample == 0]

@@ -153,6 +153,14 @@ def test_maj_at_k_by_hand():
         stats.maj_at_k([2, 1], [True, False], k=4)
 
 
+def test_balanced_accuracy_by_hand():
+    assert stats.balanced_accuracy((9, 1, 0), (3, 1, 0)) == (0.9 + 0.25) / 2
+    assert stats.balanced_accuracy((5, 0, 5), (0, 2, 0)) == 0.75  # unreadable is a miss
+    assert stats.balanced_accuracy((7, 0, 0), (3, 0, 0)) == 0.5  # always "right"
+    assert stats.balanced_accuracy((0, 0, 0), (1, 1, 0)) is None
+    assert stats.balanced_accuracy((1, 1, 0), (0, 0, 0)) is None
+
+
 def test_sample_size_by_hand():
     # d = .02, psi = .1: (1.959964 sqrt(.1) + .841621 sqrt(.0996))^2 / .0004 = (.619795 + .265611)^2 / .0004 = 1959.9
     assert stats.paired_sample_size(0.02, 0.1) == 1960

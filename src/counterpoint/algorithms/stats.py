@@ -62,6 +62,17 @@ def mcnemar(only_first: int, only_second: int) -> float:
     return min(1.0, float(2 * tail / 2**total))
 
 
+def balanced_accuracy(right: Sequence[int], wrong: Sequence[int]) -> float | None:
+    """( P(said right | right) + P(said wrong | wrong) ) / 2: a judge that always says the same, or tosses a coin, has 1/2.
+
+    `right`: of right things, how many were called (right, wrong, neither); `wrong`: of wrong things. Neither is a miss.
+    None where there was nothing right or nothing wrong to judge.
+    """
+    if not sum(right) or not sum(wrong):
+        return None
+    return (right[0] / sum(right) + wrong[1] / sum(wrong)) / 2
+
+
 def pass_at_k(samples: int, correct: int, *, k: int) -> float:
     """1 - C(n - c, k) / C(n, k): the chance that one of k of the n samples is right (arXiv 2107.03374, eq. 1)."""
     if not 1 <= k <= samples:
