@@ -125,6 +125,11 @@ class Method(BaseModel):
         """At most how many requests one dialogue makes."""
         return 1
 
+    @property
+    def learns_from_forks(self) -> bool:
+        """Whether counterfactual replies are learned from beside those of the dialogue, not in their place."""
+        return False
+
     @abstractmethod
     def play(self, task: Task, seat: Seat) -> Play:
         """One dialogue."""
