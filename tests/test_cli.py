@@ -45,6 +45,10 @@ def command(monkeypatch, capsys, tmp_path):
         (["show", ".", "x"], "no run in ."),
         (["list", "cats"], "cannot list 'cats'"),
         (["grade", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["estimate", "model=nobody/none"], "pass --parameters"),
+        (["estimate", "--flops", "1e9", "--from", "run"], "by --flops or by --from, not by both"),
+        (["estimate", "--flops", "0"], "--flops is above 0, got 0"),
+        (["estimate", "--from", "nowhere"], "nowhere tells no rate"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(command, words, message):
@@ -120,6 +124,28 @@ def test_dry_run_loads_no_model_and_no_data(command, config):
     assert code == 0, err
     assert "dry run:" in out
     assert "method:" in out
+
+
+def test_estimate_says_what_where_and_from_what(command):
+    code, out, err = command("estimate", "steps=2", "model.device=cpu", "--flops", "1e9", "--devices", "2")
+    assert code == 0, err
+    for part in ("training: learning", "eval-greedy", "new tokens", "918,656", "2 devices", "1e+09 FLOP/s"):
+        assert part in out
+    code, out, err = command("estimate", "model=nobody/none-7B", "--flops", "2e14")
+    assert code == 0, err
+    assert "size taken from the name" in out
+    assert "unknown" in out
+    code, out, err = command("estimate", "steps=1", "model.device=cpu")
+    assert code == 0, err
+    assert "0.5 of a product measured here on cpu" in out
+
+
+def test_a_dry_comparison_prints_one_line_an_entry(command):
+    code, out, err = command("compare", "paper-table", "--dry-run")
+    assert code == 0, err
+    lines = out.strip().splitlines()
+    assert len(lines) == 12
+    assert all("dry run: at most" in line and "GPU hours" in line for line in lines)
 
 
 @pytest.mark.parametrize("what", ["methods", "tasks", "engines", "controllers", "configs"])

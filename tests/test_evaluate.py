@@ -1,5 +1,8 @@
 """Measures by hand: four dialogues, first and last answers known, every share counted out."""
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from counterpoint.evaluate import GreedyController, measure
@@ -45,6 +48,40 @@ def test_by_hand():
     assert m["tokens_per_problem"] == 120 / 4
     assert m["truncated"] == 0
     assert m["ci95"] == pytest.approx([0.1500, 0.8500], abs=1e-4)  # Wilson for 2 of 4
+
+
+def test_verdicts_by_hand():
+    wrong_cut = episode(4, ["Final answer: 8", "Verdict: WRO"], "8")
+    told = [
+        episode(5, ["Final answer: 7", "Verdict: RIGHT"], "7"),
+        episode(6, ["Final answer: 7", "Verdict: RIGHT"], "7"),
+        episode(7, ["so it is 7", "Verdict: RIGHT"], None),  # an unreadable answer is not right
+    ]
+    m = measure(METHOD, [*EPISODES, wrong_cut, *told])
+    assert m["verdicts"] == {
+        "right": {"right": 2, "wrong": 1, "unreadable": 0},
+        "wrong": {"right": 1, "wrong": 1, "unreadable": 1},
+    }
+    assert m["verdict_accuracy"] == (2 / 3 + 1 / 3) / 2
+    assert json.loads(json.dumps(m)) == m
+
+
+def test_the_verdict_counted_is_the_one_played():
+    """With `played: fresh`, four candidates and then the utterance itself; with `first`, candidate 0."""
+    texts = ["Verdict: RIGHT", "Verdict: WRONG"]
+    first = Turn(0, 0, "a/proposer", "propose", reply("Final answer: 7"))
+    candidates = [Turn(1, j, "b/reviewer", "review", reply(text)) for j, text in enumerate(texts)]
+    fresh = Turn(2, 0, "b/reviewer", "review/played", reply("Verdict: WRONG"))
+    played = Episode("train/1/q", TASK, (first, *candidates), (), "7")
+    assert METHOD.verdicts(played) == [(True, "right")]
+    published = make_method({"name": "propose_review", "fidelity": "published"})
+    assert published.verdicts(replace(played, turns=(*played.turns, fresh))) == [(True, "wrong")]
+
+
+def test_methods_without_reviewers_have_no_verdicts():
+    m = measure(make_method({"name": "single"}), EPISODES[:1])
+    assert sum(sum(row.values()) for row in m["verdicts"].values()) == 0
+    assert m["verdict_accuracy"] is None
 
 
 def test_shares_of_nothing_are_none():

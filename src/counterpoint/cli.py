@@ -130,18 +130,59 @@ def compare(
     """Run methods x task sets x seeds, skipping what is on disk, and print one table."""
     from counterpoint.compare import compare as run
     from counterpoint.compare import load_comparison
-    from counterpoint.tables import cost_estimate
 
     comparison = load_comparison(source)
     if seeds is not None:
         comparison = comparison.model_copy(update={"seeds": seeds})
     if dry_run:
+        from counterpoint.estimate import estimate as count
+        from counterpoint.estimate import one_line
+
         for entry in comparison.entries:
-            print(f"{entry}: {cost_estimate(comparison.config(entry, 0))}")
+            print(f"{entry}, each of {comparison.seeds} seeds: {one_line(count(comparison.config(entry, 0)))}")
         return
     from counterpoint.progress import Progress
 
     print(run(comparison, out or Path("runs") / Path(source).stem, progress=Progress(quiet=quiet), jobs=jobs))
+
+
+@app.command()
+def estimate(
+    words: Words = None,
+    devices: Annotated[int, typer.Option("--devices", min=1, help="How many share the work evenly.")] = 1,
+    flops: Annotated[
+        float | None, typer.Option("--flops", help="Effective FLOP/s of one device, for example 2e14.")
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option("--from", metavar="RUN", help="Rates of a run instead: its tokens a second.")
+    ] = None,
+    parameters: Annotated[
+        float | None, typer.Option("--parameters", help="Size of the base models instead of their own, as 7e9.")
+    ] = None,
+    reply_tokens: Annotated[
+        int | None, typer.Option("--reply-tokens", min=1, help="Length of a reply; the most allowed when not given.")
+    ] = None,
+) -> None:
+    """What a run will take: calls, tokens, FLOPs, memory and time, as upper bounds. Loads no weights, starts nothing."""
+    from counterpoint.config import load_config
+    from counterpoint.estimate import Rate, from_run, measured
+    from counterpoint.estimate import estimate as count
+    from counterpoint.tables import estimated, memory_needed
+
+    for name, value in (("--flops", flops), ("--parameters", parameters)):
+        if value is not None and value <= 0:
+            raise ConfigError(f"{name} is above 0, got {value:g}")
+    if flops is not None and run is not None:
+        raise ConfigError("give a rate by --flops or by --from, not by both")
+    source, overrides = _split(words)
+    config = load_config(source, overrides)
+    found = count(config, parameters=int(parameters) if parameters else None, reply_tokens=reply_tokens)
+    rate = from_run(run) if run else Rate("as given", flops=flops) if flops else measured(config)
+    console = _console()
+    console.print(estimated(found, rate, devices))
+    console.print(memory_needed(found))
+    for note in (rate.text(devices), *found.notes):
+        console.print(f"- {note}", markup=False, highlight=False)
 
 
 @app.command()
@@ -197,10 +238,11 @@ def _default_out(source: str | None, config: Config) -> Path:
 
 
 def _dry_run(config: Config) -> None:
-    from counterpoint.tables import cost_estimate
+    from counterpoint.estimate import estimate as count
+    from counterpoint.estimate import one_line
 
     print(config.to_yaml(), end="")
-    _console().print(cost_estimate(config), markup=False, highlight=False)
+    print(one_line(count(config)))
 
 
 def _console() -> Any:

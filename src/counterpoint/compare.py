@@ -19,10 +19,18 @@ import numpy as np
 import torch
 from pydantic import Field, ValidationError, field_validator
 
-from counterpoint.algorithms.stats import mcnemar, paired_bootstrap, paired_sample_size, pareto_front
+from counterpoint.algorithms.stats import (
+    mcnemar,
+    paired_bootstrap,
+    paired_sample_size,
+    pareto_front,
+    stratified_bootstrap,
+)
 from counterpoint.config import Config, read_yaml, validate
 from counterpoint.errors import ConfigError
+from counterpoint.evaluate import measure
 from counterpoint.progress import Progress
+from counterpoint.records import Episode
 from counterpoint.rng import generator
 from counterpoint.settings import Settings, explain, packaged_configs
 from counterpoint.store import Store, read_episodes, write_text
@@ -63,11 +71,18 @@ class Cell:
     task_set: str
     right: np.ndarray  # [K seeds, P problems] 0 or 1
     measures: tuple[Mapping[str, Any], ...]  # one a seed
+    method: str = ""
+    spent: tuple[Mapping[str, int], ...] = ()  # new tokens of training by what for, one a seed
 
     def mean(self, key: str) -> float | None:
         """Mean over the seeds of a measure; None where no seed has it."""
-        values = [m[key] for m in self.measures if m[key] is not None]
+        values = [m[key] for m in self.measures if m.get(key) is not None]
         return float(np.mean(values)) if values else None
+
+    @property
+    def tokens(self) -> float:
+        """Tokens a problem, read and written."""
+        return self.mean("tokens_per_problem") or 0.0
 
 
 def load_comparison(source: str | Path) -> Comparison:
@@ -127,30 +142,35 @@ def _side_by_side(
 
 
 def collect(comparison: Comparison, out: Path) -> list[Cell]:
-    """What the runs of a comparison measured."""
+    """What the runs of a comparison measured; the measures are taken again from the episodes, whenever they were played."""
     cells = []
     for entry in comparison.entries:
         folders = [_folder(out, entry, seed) for seed in range(comparison.seeds)]
         summaries = [json.loads(Store(f).summary_file.read_text(encoding="utf-8")) for f in folders]
+        method = comparison.config(entry, 0).method
+        spent = tuple(s.get("cost", {}).get("train", {}).get("tokens", {}) for s in summaries)
         for name in summaries[0]["eval"]:
-            right = np.stack([_right(Store(f).eval_file("eval", name)) for f in folders])
-            cells.append(Cell(entry, name, right, tuple(s["eval"][name] for s in summaries)))
+            played = [sorted(read_episodes(Store(f).eval_file("eval", name)), key=lambda e: e.id) for f in folders]
+            measures = tuple(s["eval"][name] | measure(method, e) for s, e in zip(summaries, played, strict=True))
+            right = np.stack([_right(episodes) for episodes in played])
+            cells.append(Cell(entry, name, right, measures, method.name, spent))
     return cells
 
 
-def _right(path: Path) -> np.ndarray:
-    episodes = sorted(read_episodes(path), key=lambda e: e.task.id)
-    return np.array([grade(e.task, e.answer) == "right" for e in episodes], dtype=np.float64)
+def _right(episodes: Sequence[Episode]) -> np.ndarray:
+    ordered = sorted(episodes, key=lambda e: e.task.id)
+    return np.array([grade(e.task, e.answer) == "right" for e in ordered], dtype=np.float64)
 
 
 def table(comparison: Comparison, cells: Sequence[Cell]) -> str:
-    """One Markdown table a task set, and one over all sets."""
+    """Markdown: for each task set accuracies, then what they cost and did, then equal budgets; all sets; training."""
     reference = comparison.reference or next(iter(comparison.entries))
     parts = []
     for name in dict.fromkeys(cell.task_set for cell in cells):
         own = [cell for cell in cells if cell.task_set == name]
-        parts.append(f"### {name}\n\n{_rows(own, reference)}\n{_power(own, reference)}\n")
-    return "\n".join(parts)
+        parts.append(f"### {name}\n\n{_rows(own, reference)}\n{_power(own, reference)}\n\n{_details(own)}\n")
+        parts += _equal_budget(own)
+    return "\n".join([*parts, *_all_sets(cells, reference), *_training(cells)])
 
 
 COLUMNS = (
@@ -163,15 +183,15 @@ def _rows(cells: Sequence[Cell], reference: str) -> str:
     base = next(cell for cell in cells if cell.entry == reference)
     tokens = np.array([c.mean("tokens_per_problem") for c in cells], dtype=np.float64)
     front = pareto_front(tokens, np.array([c.right.mean() for c in cells]))
-    lines = [f"| {' | '.join(COLUMNS).format(reference)} |", "|---" * len(COLUMNS) + "|"]
+    rows = []
     for index, cell in enumerate(cells):
         mean, low, high = _interval(cell.right, cell)
         values = [cell.entry, f"{100 * mean:.1f} [{100 * low:.1f}, {100 * high:.1f}]", *_against(cell, base)]
         values += [_percent(cell.mean(key)) for key in ("initial_accuracy", "correction", "preservation")]
         values += [f"{cell.mean('tokens_per_problem'):.0f}", f"{cell.mean('calls_per_problem'):.2f}"]
         values += [_percent(cell.mean("truncated")), "*" if front[index] else ""]
-        lines.append(f"| {' | '.join(values)} |")
-    return "\n".join(lines)
+        rows.append(values)
+    return _markdown([name.format(reference) for name in COLUMNS], rows)
 
 
 def _interval(values: np.ndarray, cell: Cell) -> tuple[float, float, float]:
@@ -182,10 +202,86 @@ def _against(cell: Cell, base: Cell) -> list[str]:
     """Difference to the reference, problem by problem and seed by seed; McNemar on the first seed's problems."""
     if cell is base:
         return ["", ""]
-    mean, low, high = _interval(cell.right - base.right, cell)
+    difference = _points(_interval(cell.right - base.right, cell))
     first, other = cell.right[0], base.right[0]
     p = mcnemar(int(((first == 1) & (other == 0)).sum()), int(((first == 0) & (other == 1)).sum()))
-    return [f"{100 * mean:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]", f"{p:.3f}"]
+    return [difference, f"{p:.3f}"]
+
+
+DETAILS = {
+    "prompt tokens": "prompt_tokens_per_problem", "new tokens": "completion_tokens_per_problem", "harm %": "harm",
+    "verdicts right %": "verdict_accuracy", "changed %": "changed", "unreadable %": "unreadable",
+}  # fmt: skip
+
+
+def _details(cells: Sequence[Cell]) -> str:
+    """Tokens apart; harm, verdicts (balanced: of right and of wrong answers alike), and what came after the first turn."""
+    rows = []
+    for cell in cells:
+        values = {head: cell.mean(key) for head, key in DETAILS.items()}
+        rows.append([cell.entry, *(_percent(v) if h.endswith("%") else f"{v or 0:.0f}" for h, v in values.items())])
+    return _markdown(["entry", *DETAILS], rows)
+
+
+def _equal_budget(cells: Sequence[Cell]) -> list[str]:
+    """Every entry against the self-consistency nearest to it in tokens a problem."""
+    votes = [cell for cell in cells if cell.method == "self_consistency"]
+    others = [cell for cell in cells if cell.method != "self_consistency"]
+    if not votes or not others:
+        return []
+    rows = []
+    for cell in others:
+        near = min(votes, key=lambda vote: abs(vote.tokens - cell.tokens))
+        difference = _points(_interval(cell.right - near.right, cell))
+        rows.append([cell.entry, f"{cell.tokens:.0f}", near.entry, f"{near.tokens:.0f}", difference])
+    head = ["entry", "tokens", "nearest self-consistency", "its tokens", "difference to it [95 %]"]
+    return [f"Equal budget, as near as the entries come to it:\n\n{_markdown(head, rows)}\n"]
+
+
+def _all_sets(cells: Sequence[Cell], reference: str) -> list[str]:
+    """The mean over the task sets that every entry was measured on, each set counting the same."""
+    by_entry: dict[str, dict[str, Cell]] = {}
+    for cell in cells:
+        by_entry.setdefault(cell.entry, {})[cell.task_set] = cell
+    names = [name for name in by_entry[reference] if all(name in own for own in by_entry.values())]
+    if len(names) < 2:
+        return []
+    rows = []
+    for entry, own in by_entry.items():
+        right, base = [own[n].right for n in names], [by_entry[reference][n].right for n in names]
+        mean, low, high = _mean_interval(right, entry)
+        apart = [a - b for a, b in zip(right, base, strict=True)]
+        difference = "" if entry == reference else _points(_mean_interval(apart, entry))
+        tokens = float(np.mean([own[n].tokens for n in names]))
+        rows.append([entry, f"{100 * mean:.1f} [{100 * low:.1f}, {100 * high:.1f}]", difference, f"{tokens:.0f}"])
+    head = ["entry", "accuracy % [95 %]", f"difference to {reference} [95 %]", "tokens"]
+    return [f"### all sets\n\nMean of {', '.join(names)}.\n\n{_markdown(head, rows)}\n"]
+
+
+def _mean_interval(sets: Sequence[np.ndarray], entry: str) -> tuple[float, float, float]:
+    return stratified_bootstrap(sets, generator(0, "compare", entry, "all sets"), resamples=4000)
+
+
+SPENT = ("trajectory", "candidates", "counterfactual")
+
+
+def _training(cells: Sequence[Cell]) -> list[str]:
+    """New tokens of training by what they were for, mean over the seeds."""
+    rows = []
+    for entry, spent in {cell.entry: cell.spent for cell in cells}.items():
+        means = [float(np.mean([tokens.get(kind, 0) for tokens in spent])) if spent else 0.0 for kind in SPENT]
+        rows.append([entry, *(f"{mean:,.0f}" for mean in [*means, sum(means)])])
+    return [f"### training, new tokens of a run\n\n{_markdown(['entry', *SPENT, 'all'], rows)}\n"]
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *(f"| {' | '.join(row)} |" for row in rows)]
+    return "\n".join(lines)
+
+
+def _points(interval: tuple[float, float, float]) -> str:
+    mean, low, high = (100 * value for value in interval)
+    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
 def _power(cells: Sequence[Cell], reference: str) -> str:

@@ -125,6 +125,11 @@ class Method(BaseModel):
         """At most how many requests one dialogue makes."""
         return 1
 
+    @property
+    def learns_from_forks(self) -> bool:
+        """Whether counterfactual replies are learned from beside those of the dialogue, not in their place."""
+        return False
+
     @abstractmethod
     def play(self, task: Task, seat: Seat) -> Play:
         """One dialogue."""
@@ -156,6 +161,10 @@ class Method(BaseModel):
     def controllers(self, agents: Sequence[str]) -> dict[str, Controller]:
         """Fresh controllers by name."""
         return {}
+
+    def verdicts(self, episode: Episode) -> list[tuple[bool, str | None]]:
+        """(whether the judged answer was right, "right", "wrong" or None as it was read) of every review played."""
+        return []
 
     def last_solution(self, episode: Episode) -> str | None:
         """The text that the team's answer was read from: by default that of the last reply played."""

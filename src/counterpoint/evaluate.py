@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoint.algorithms.stats import wilson
+from counterpoint.algorithms.stats import balanced_accuracy, wilson
 from counterpoint.controllers import Controller, greedy
 from counterpoint.dialogue import Method
 from counterpoint.engines.base import Engine
@@ -129,7 +130,8 @@ def measure(method: Method, episodes: Sequence[Episode], *, flexible: bool = Fal
     `flexible` adds the accuracy when the last number counts in solutions without the answer format, beside the strict one.
 
     correction = P(final right | first wrong), preservation = P(final right | first right), harm = 1 - preservation;
-    None where there is no such problem. Unreadable and truncated are shares of problems and of replies.
+    None where there is no such problem. Unreadable and truncated are shares of problems and of replies. `verdicts` counts
+    the reviews of right and of wrong answers by what they said, `verdict_accuracy` is the balanced accuracy of them all.
     """
     outcomes = [grade(e.task, e.answer) for e in episodes]
     final = np.array([o == "right" for o in outcomes], dtype=bool)
@@ -139,6 +141,7 @@ def measure(method: Method, episodes: Sequence[Episode], *, flexible: bool = Fal
     prompt = sum(len(t.completion.prompt_ids) for t in turns)
     completion = sum(len(t.completion.token_ids) for t in turns)
     preservation = _share(final[first])
+    verdicts = _verdicts(method, episodes)
     extra = {"flexible_accuracy": float(np.mean([_flexibly_right(method, e) for e in episodes]))} if flexible else {}
     return {
         **extra,
@@ -157,6 +160,18 @@ def measure(method: Method, episodes: Sequence[Episode], *, flexible: bool = Fal
         "unreadable": outcomes.count("unreadable") / n,
         "errors": outcomes.count("error") / n,
         "truncated": sum(t.completion.finish == "length" for t in turns) / max(1, len(turns)),
+        "verdicts": verdicts,
+        "verdict_accuracy": balanced_accuracy(tuple(verdicts["right"].values()), tuple(verdicts["wrong"].values())),
+    }
+
+
+def _verdicts(method: Method, episodes: Sequence[Episode]) -> dict[str, dict[str, int]]:
+    """Reviews by whether the answer before them was right, and by what they said."""
+    counts = Counter(found for e in episodes for found in method.verdicts(e))
+    said = {"right": "right", "wrong": "wrong", "unreadable": None}
+    return {
+        name: {label: counts[truth, verdict] for label, verdict in said.items()}
+        for name, truth in (("right", True), ("wrong", False))
     }
 
 

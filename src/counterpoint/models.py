@@ -44,8 +44,8 @@ class Model:
 
     def __init__(self, settings: ModelSettings, adapters: Sequence[str], *, lora: LoraSettings, seed: int) -> None:
         self.settings = settings
-        self.device = torch.device(_device(settings.device))
-        self.dtype = _dtype(settings.dtype, self.device)
+        self.device = torch.device(device_of(settings.device))
+        self.dtype = dtype_of(settings.dtype, self.device)
         base, self.tokenizer = _load(settings, self.dtype)
         base.to(self.device).eval()
         self.context = int(getattr(base.config, "max_position_embeddings", 0) or 1 << 30)
@@ -53,7 +53,7 @@ class Model:
         self.adapters = Adapters(base, adapters, settings=lora, seed=seed)
         self.base = base
         self.eos = _eos_ids(base, self.tokenizer)
-        self.system_role = _takes_system(self.tokenizer) if settings.chat_template == "auto" else True
+        self.system_role = takes_system(self.tokenizer) if settings.chat_template == "auto" else True
         _check_attention(base.config, settings.name)
         self.plain_head = _plain_head(base)
 
@@ -74,18 +74,25 @@ class Model:
 
     def encode(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Prompt ids of a chat, generation prompt included."""
-        if self.settings.chat_template == "plain":
-            text = "\n\n".join(m.content for m in messages) + "\n\n"
-            return tuple(self.tokenizer(text, add_special_tokens=True)["input_ids"])
-        chat = [{"role": m.role, "content": m.content} for m in _merged(messages, keep=self.system_role)]
-        text = self.tokenizer.apply_chat_template(
-            chat, add_generation_prompt=True, tokenize=False, enable_thinking=self.settings.thinking
-        )
-        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return encode_chat(self.tokenizer, messages, settings=self.settings, system_role=self.system_role)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of sampled ids, special tokens left out."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+
+def encode_chat(
+    tokenizer: Any, messages: Sequence[Message], *, settings: ModelSettings, system_role: bool
+) -> tuple[int, ...]:
+    """Prompt ids of a chat under a model's settings; `system_role`: whether the template takes a system message."""
+    if settings.chat_template == "plain":
+        text = "\n\n".join(m.content for m in messages) + "\n\n"
+        return tuple(tokenizer(text, add_special_tokens=True)["input_ids"])
+    chat = [{"role": m.role, "content": m.content} for m in _merged(messages, keep=system_role)]
+    text = tokenizer.apply_chat_template(
+        chat, add_generation_prompt=True, tokenize=False, enable_thinking=settings.thinking
+    )
+    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def load_models(choice: Mapping[str, ModelSettings], *, lora: LoraSettings, seed: int) -> dict[str, Model]:
@@ -97,13 +104,15 @@ def load_models(choice: Mapping[str, ModelSettings], *, lora: LoraSettings, seed
     return models
 
 
-def _device(name: str) -> str:
+def device_of(name: str) -> str:
+    """The device that a setting means here."""
     if name != "auto":
         return name
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _dtype(name: str, device: torch.device) -> torch.dtype:
+def dtype_of(name: str, device: torch.device) -> torch.dtype:
+    """The precision that a setting means on a device."""
     if name != "auto":
         return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
     return torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -169,7 +178,8 @@ def _eos_ids(base: Any, tokenizer: Any) -> tuple[int, ...]:
     return tuple(sorted(int(i) for i in ids if i is not None))
 
 
-def _takes_system(tokenizer: Any) -> bool:
+def takes_system(tokenizer: Any) -> bool:
+    """Whether the tokenizer's chat template accepts a system message."""
     from jinja2.exceptions import TemplateError
 
     probe = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]

@@ -11,7 +11,7 @@ from rich.table import Table
 from counterpoint.errors import ConfigError
 
 if TYPE_CHECKING:
-    from counterpoint.config import Config
+    from counterpoint.estimate import Estimate, Rate
 
 COLUMNS = ("accuracy % [95 %]", "first", "corr.", "pres.", "tokens", "calls", "cut off")
 
@@ -96,13 +96,38 @@ def _comment(path: Any) -> str:
     return str(first.removeprefix("#").strip()) if first.startswith("#") else ""
 
 
-def cost_estimate(config: Config) -> str:
-    """Upper bounds from the settings alone: replies and new tokens of training, if every agent always speaks."""
-    requests = config.method.requests_of(len(config.agents))
-    dialogues = config.steps * config.dialogues
-    replies = dialogues * requests * config.method.siblings
-    tokens = replies * config.sampling.max_new_tokens
-    return (
-        f"dry run: {config.steps} steps x {config.dialogues} dialogues; at most {requests} utterances a dialogue x "
-        f"{config.method.siblings} candidates = {replies:,} replies and {tokens:,} new tokens, counterfactual forks apart"
-    )
+def estimated(found: Estimate, rate: Rate, devices: int) -> Table:
+    """One row a phase, and the whole: upper bounds of replies and tokens, FLOP, and time."""
+    table = Table("phase", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    for name in ("dialogues", "replies", "prompt tokens", "new tokens", "FLOP", "time"):
+        table.add_column(name, justify="right", no_wrap=True)
+    total = 0.0
+    for phase in found.phases:
+        seconds = rate.seconds(found, phase, devices)
+        total += seconds
+        counts = (phase.dialogues, phase.replies, phase.prompt, phase.new)
+        table.add_row(phase.name, *(f"{count:,.0f}" for count in counts), f"{phase.flops:.3g}", _duration(seconds))
+    table.add_section()
+    played = [p for p in found.phases if not p.learns]
+    sums = (sum(getattr(p, name) for p in played) for name in ("dialogues", "replies", "prompt", "new"))
+    table.add_row("all (learning reads again)", *(f"{s:,.0f}" for s in sums), f"{found.flops:.3g}", _duration(total))
+    return table
+
+
+def memory_needed(found: Estimate) -> Table:
+    """One row a base model: gigabytes on every device."""
+    table = Table("memory of a device, GB", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    for name in ("parameters", "dtype", "weights", "adapters", "KV cache", "activations", "peak"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for m in found.memory:
+        parts = (m.weights, m.adapters, m.cache, m.activations, m.peak)
+        shown = ("unknown" if part is None else f"{part / 1e9:,.3g}" for part in parts)
+        table.add_row(m.model, f"{m.shape.parameters:,}", m.dtype, *shown)
+    return table
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.3g} s"

@@ -96,6 +96,20 @@ def test_bootstrap_with_few_distinct_problems_widens_for_seeds():
     assert high - low > 2 * (high_mean - low_mean)
 
 
+def test_several_sets_count_the_same_and_one_set_is_the_plain_bootstrap():
+    values = np.array([[1.0, 0, 1, 0], [1, 1, 0, 0]])
+    plain = stats.paired_bootstrap(values, np.random.default_rng(5))
+    assert stats.stratified_bootstrap([values], np.random.default_rng(5)) == plain
+    large = np.ones((2, 100))
+    mean, low, high = stats.stratified_bootstrap([large, np.zeros((2, 1))], np.random.default_rng(5))
+    assert mean == pytest.approx(0.5)
+    assert (low, high) == pytest.approx((0.5, 0.5))
+    with pytest.raises(ValueError, match="one number of seeds"):
+        stats.stratified_bootstrap([values, np.ones((3, 4))], np.random.default_rng(5))
+    with pytest.raises(ValueError, match="at least one"):
+        stats.stratified_bootstrap([values, np.ones((2, 0))], np.random.default_rng(5))
+
+
 @given(st.integers(0, 60), st.integers(0, 60))
 def test_mcnemar_against_scipy(b, c):
     expected = binomtest(b, b + c).pvalue if b + c else 1.0
@@ -151,6 +165,14 @@ def test_maj_at_k_by_hand():
     assert stats.maj_at_k([40, 30, 30], [True, False, False], k=64) > 0.75
     with pytest.raises(ValueError, match="got k = 4 of 3"):
         stats.maj_at_k([2, 1], [True, False], k=4)
+
+
+def test_balanced_accuracy_by_hand():
+    assert stats.balanced_accuracy((9, 1, 0), (3, 1, 0)) == (0.9 + 0.25) / 2
+    assert stats.balanced_accuracy((5, 0, 5), (0, 2, 0)) == 0.75  # unreadable is a miss
+    assert stats.balanced_accuracy((7, 0, 0), (3, 0, 0)) == 0.5  # always "right"
+    assert stats.balanced_accuracy((0, 0, 0), (1, 1, 0)) is None
+    assert stats.balanced_accuracy((1, 1, 0), (0, 0, 0)) is None
 
 
 def test_sample_size_by_hand():

@@ -41,15 +41,36 @@ def paired_bootstrap(
     (more than asked where seeds differ by sampling noise alone). With one seed it speaks for new problems only, and
     where seeds do differ it is too narrow.
     """
-    seeds, problems = differences.shape
-    if seeds == 0 or problems == 0:
-        raise ValueError(f"needs at least one seed and one problem, got shape {differences.shape}")
+    return stratified_bootstrap([differences], rng, resamples=resamples, confidence=confidence)
+
+
+def stratified_bootstrap(
+    sets: Sequence[Float[np.ndarray, "K _"]],
+    rng: np.random.Generator,
+    *,
+    resamples: int = 2000,
+    confidence: float = 0.95,
+) -> tuple[float, float, float]:
+    """(mean, low, high) of the mean over sets of each set's mean: `paired_bootstrap` for several sets of one K seeds.
+
+    Seeds are resampled for all sets together, problems within their set, so that a small set counts as much as a large one.
+    """
+    for values in sets:
+        if 0 in values.shape:
+            raise ValueError(f"needs at least one seed and one problem, got shape {values.shape}")
+    if len({len(values) for values in sets}) != 1:
+        raise ValueError(f"needs one number of seeds in every set, got shapes {[values.shape for values in sets]}")
+    seeds = len(sets[0])
     seed_counts = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples)
-    problem_counts = rng.multinomial(problems, np.full(problems, 1 / problems), size=resamples)
-    means = np.einsum("rk,kp,rp->r", seed_counts, differences, problem_counts, optimize=True) / (seeds * problems)
+    means = np.zeros(resamples)
+    for values in sets:
+        problems = values.shape[1]
+        counts = rng.multinomial(problems, np.full(problems, 1 / problems), size=resamples)
+        total = np.einsum("rk,kp,rp->r", seed_counts, values, counts, optimize=True)
+        means += total / (seeds * problems * len(sets))
     tail = (1 - confidence) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
-    return float(differences.mean()), float(low), float(high)
+    return float(np.mean([values.mean() for values in sets])), float(low), float(high)
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
@@ -60,6 +81,17 @@ def mcnemar(only_first: int, only_second: int) -> float:
     total, smaller = only_first + only_second, min(only_first, only_second)
     tail = sum(math.comb(total, i) for i in range(smaller + 1))
     return min(1.0, float(2 * tail / 2**total))
+
+
+def balanced_accuracy(right: Sequence[int], wrong: Sequence[int]) -> float | None:
+    """( P(said right | right) + P(said wrong | wrong) ) / 2: a judge that always says the same, or tosses a coin, has 1/2.
+
+    `right`: of right things, how many were called (right, wrong, neither); `wrong`: of wrong things. Neither is a miss.
+    None where there was nothing right or nothing wrong to judge.
+    """
+    if not sum(right) or not sum(wrong):
+        return None
+    return (right[0] / sum(right) + wrong[1] / sum(wrong)) / 2
 
 
 def pass_at_k(samples: int, correct: int, *, k: int) -> float:

@@ -223,6 +223,19 @@ class ProposeReview(Method):
         where = {"last": "last" if last else "early", "exact": str(number), "none": "any"}[self.round_state]
         return f"votes={votes if self.vote_state else 'any'} round={where}"
 
+    def verdicts(self, episode: Episode) -> list[tuple[bool, str | None]]:
+        groups, found = sibling_groups(episode), []
+        pending: str | None = None
+        for group, turns in sorted(groups.items()):
+            if turns[0].tag.endswith("/played"):
+                continue
+            (agent, role), reply = turns[0].agent.split("/"), self._played(groups, group)
+            if role == ROLE["propose"]:
+                pending = self._answer(agent, episode.task, reply)
+            else:
+                found.append((grade(episode.task, pending) == "right", self._verdict(agent, reply)))
+        return found
+
     def last_solution(self, episode: Episode) -> str | None:
         proposed = [t for t in episode.turns if t.sample == 0 and t.agent.endswith("/proposer")]
         return proposed[-1].completion.text if proposed else None

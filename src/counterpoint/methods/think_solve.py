@@ -128,6 +128,10 @@ class ThinkSolve(Method):
         """A thought and its answers; in training as many for every sibling."""
         return 1 + self.answers
 
+    @property
+    def learns_from_forks(self) -> bool:
+        return self.train_solo
+
     def learning(self, step: int) -> tuple[Role, ...]:
         """The roles that learn at a step, counted from 1."""
         if self.train == "both" or step < 1:
