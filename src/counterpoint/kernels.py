@@ -13,7 +13,9 @@ from torch.nn import functional as F  # noqa: N812
 ONEDNN: bool = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # type: ignore[no-untyped-call]
 BLOCK = 32
 """oneDNN compiles a kernel for every shape it meets, and keeps it: only multiples of this many rows are shown to it."""
-BLOCKS = (512, 256, 128, 64)
+LARGEST = 512
+LARGE_WEIGHT = 1 << 18
+"""From this many weights on fewer rows than a block are worth a block."""
 
 
 def linear(
@@ -21,19 +23,21 @@ def linear(
 ) -> Float[Tensor, "*N out"]:
     """x W^T + b, without a gradient."""
     flat = x.reshape(-1, x.shape[-1])
-    if len(flat) < BLOCK or not (ONEDNN and x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32):
+    few = len(flat) < BLOCK and weight.numel() < LARGE_WEIGHT
+    if few or not (ONEDNN and x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32):
         return F.linear(x, weight, bias)
-    if len(flat) % BLOCK == 0 and len(flat) <= BLOCKS[0]:
-        return _onednn(flat, weight, bias).view(*x.shape[:-1], -1)
+    if len(flat) <= LARGEST:
+        return _padded(flat, weight, bias).view(*x.shape[:-1], -1)
     out = flat.new_empty(len(flat), len(weight))
-    at = 0
-    for size in BLOCKS:
-        while len(flat) - at >= size:
-            out[at : at + size] = _onednn(flat[at : at + size], weight, bias)
-            at += size
-    if at < len(flat):
-        out[at:] = F.linear(flat[at:], weight, bias)
+    for part, rows in zip(torch.split(out, LARGEST), torch.split(flat, LARGEST), strict=True):
+        part.copy_(_padded(rows, weight, bias))
     return out.view(*x.shape[:-1], -1)
+
+
+def _padded(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The product of at most LARGEST rows, as whole blocks."""
+    missing = -len(x) % BLOCK
+    return _onednn(F.pad(x, (0, 0, 0, missing)) if missing else x, weight, bias)[: len(x)]
 
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -7,7 +7,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from counterpoint.engines.fused import FAMILY, FusedForward, _spans, fits
 from counterpoint.engines.hf import HFEngine, PlainForward
-from counterpoint.kernels import BLOCK, linear
+from counterpoint.kernels import BLOCK, LARGE_WEIGHT, linear
 from counterpoint.lora import LoraSettings
 from counterpoint.models import Model, ModelSettings
 from counterpoint.records import Message, Request, Sampling
@@ -92,25 +92,19 @@ def test_what_the_pass_does_not_know_is_left_to_transformers(model):
     assert isinstance(next(iter(HFEngine({"a/x": model}).forwards.values())), PlainForward)
 
 
-def test_rows_are_sorted_by_adapter_and_filled_to_whole_blocks():
-    adapters = np.array([1, 0] * 30)
-    order, spans = _spans(adapters, 4)
-    assert spans == [(0, 0, 128), (1, 128, 256)]  # 30 rows of 4 tokens, and 2 rows to fill up
-    assert [int(a) for a in adapters[order]] == [0] * 32 + [1] * 32
-    assert set(order.tolist()) == set(range(60))
-    order, spans = _spans(np.array([2, 2, 0]), 1)  # too few to be worth it
-    assert spans == [(0, 0, 1), (2, 1, 3)]
-    assert order.tolist() == [2, 0, 1]
-    order, spans = _spans(np.array([1, 0]), 100)  # prompts
-    assert spans == [(0, 0, 100), (1, 100, 200)]
+def test_rows_are_sorted_by_adapter():
+    order, spans = _spans(np.array([2, 2, 0, 2]), 3)
+    assert spans == [(0, 0, 3), (2, 3, 12)]
+    assert order.tolist() == [2, 0, 1, 3]
 
 
 @pytest.mark.parametrize("rows", [1, BLOCK - 1, BLOCK, 3 * BLOCK, 512, 513, 1111])
+@pytest.mark.parametrize("width", [40, LARGE_WEIGHT // 24 + 1])
 @pytest.mark.parametrize("bias", [True, False])
-def test_linear_is_the_linear_product(rows, bias):
+def test_linear_is_the_linear_product(rows, width, bias):
     draw = torch.Generator().manual_seed(rows)
-    x, weight = torch.randn(rows, 24, generator=draw), torch.randn(40, 24, generator=draw)
-    b = torch.randn(40, generator=draw) if bias else None
+    x, weight = torch.randn(rows, 24, generator=draw), torch.randn(width, 24, generator=draw)
+    b = torch.randn(width, generator=draw) if bias else None
     torch.testing.assert_close(linear(x, weight, b), torch.nn.functional.linear(x, weight, b), atol=1e-5, rtol=1e-5)
     cube = x[None].expand(2, -1, -1)
     torch.testing.assert_close(linear(cube, weight, b)[1], linear(x, weight, b), atol=1e-5, rtol=1e-5)

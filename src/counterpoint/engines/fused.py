@@ -9,7 +9,6 @@ Rows are run sorted by adapter, so that each adapter's rows are one slice; the c
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from counterpoint.engines.slots import SlotCache
-from counterpoint.kernels import BLOCK, linear
+from counterpoint.kernels import linear
 from counterpoint.models import Model
 
 FAMILY = ("llama", "mistral", "qwen2", "qwen3")
@@ -146,9 +145,9 @@ class FusedForward:
     def route(self, adapters: Int[np.ndarray, " R"], tokens: int) -> None:
         """The next passes have rows of `tokens` tokens, row r under adapter `adapters[r]`."""
         order, self.spans = _spans(adapters, tokens)
-        ordered = len(order) == len(adapters) and bool((order == np.arange(len(order))).all())
+        ordered = bool((order == np.arange(len(order))).all())
         self.order = None if ordered else torch.from_numpy(order)
-        self.back = None if ordered else torch.from_numpy(np.unique(order, return_index=True)[1])
+        self.back = None if ordered else torch.from_numpy(np.argsort(order))
         if not self.merges:
             rows = torch.from_numpy(adapters[order])
             self.ranks = self.model.adapters.mask(rows)[:, 0].repeat_interleave(tokens, dim=0)
@@ -172,7 +171,7 @@ class FusedForward:
 
     def decode(self, ids: Int[Tensor, "R G"], positions: Int[Tensor, "R G"], mask: Tensor) -> Float[Tensor, "R G V"]:
         """Logits of the next token; `mask` [R, G, S] is True where a token may look."""
-        rows, size = ids.shape  # `order` may hold more: the blocks' fillers
+        rows, size = ids.shape
         bias = torch.zeros(mask.shape).masked_fill_(~mask, -torch.inf)[:, None]
         share = self.heads // self.groups
         if share > 1:  # heads that share keys and values are more queries of one head
@@ -215,19 +214,11 @@ class FusedForward:
 
 
 def _spans(adapters: Int[np.ndarray, " R"], tokens: int) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
-    """Rows by adapter, and (adapter, first token, last token) of each; short rows are filled up to whole blocks of
-    linear products by running the last of an adapter's rows again."""
-    parts, spans, start = [], [], 0
-    whole = BLOCK // math.gcd(BLOCK, tokens)  # rows of a block
-    for adapter in np.unique(adapters).tolist():
-        rows = np.flatnonzero(adapters == adapter)
-        missing = -len(rows) % whole
-        if tokens < BLOCK and missing < len(rows):
-            rows = np.concatenate([rows, np.repeat(rows[-1:], missing)])
-        parts.append(rows)
-        spans.append((adapter, start, start + len(rows) * tokens))
-        start += len(rows) * tokens
-    return np.concatenate(parts), spans
+    """Rows sorted by adapter, and (adapter, first token, one past its last) of each."""
+    found, counts = np.unique(adapters, return_counts=True)
+    ends = np.cumsum(counts) * tokens
+    spans = [(int(a), int(end - n * tokens), int(end)) for a, n, end in zip(found, counts, ends, strict=True)]
+    return np.argsort(adapters, kind="stable"), spans
 
 
 def _norm(x: Tensor, module: Any) -> Tensor:
