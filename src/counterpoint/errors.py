@@ -22,3 +22,7 @@ class MissingExtra(CounterpointError):
 
 class ResumeError(CounterpointError):
     """A run directory cannot be continued with these settings."""
+
+
+class EngineError(CounterpointError):
+    """What generates does not answer, or is lost."""

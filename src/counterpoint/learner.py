@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from counterpoint.algorithms import policy_loss
 from counterpoint.hooks import Hook, load_hook
-from counterpoint.models import Model
+from counterpoint.models import Model, distinct
 from counterpoint.packing import Packed, Row, micro_batches, pack, rows_of, token_logp
 from counterpoint.records import Sample, Sampling
 from counterpoint.rng import generator
@@ -70,7 +70,7 @@ class Learner:
             for agent, parameters in self.parameters.items()
         }
         if settings.activation_checkpointing:
-            for model in {id(m): m for m in models.values()}.values():
+            for model in distinct(models):
                 _recompute_activations(model)
 
     def step(self, samples: Sequence[Sample]) -> dict[str, float]:
@@ -183,7 +183,7 @@ class Learner:
 
     def save(self, folder: Path) -> None:
         """Adapters in PEFT's format and the optimizer's moments as safetensors."""
-        for model in {id(m): m for m in self.models.values()}.values():
+        for model in distinct(self.models):
             model.adapters.save(folder / "adapters")
         tensors: dict[str, Tensor] = {}
         for agent, optimizer in self.optimizers.items():
@@ -195,7 +195,7 @@ class Learner:
 
     def load(self, folder: Path) -> None:
         """Continue exactly where `save` stopped."""
-        for model in {id(m): m for m in self.models.values()}.values():
+        for model in distinct(self.models):
             model.adapters.load(folder / "adapters")
         tensors = load_file(str(folder / "optimizer.safetensors"))
         self.steps = int(tensors.pop("steps"))

@@ -97,6 +97,11 @@ def load_models(choice: Mapping[str, ModelSettings], *, lora: LoraSettings, seed
     return models
 
 
+def distinct(models: Mapping[str, Model]) -> list[Model]:
+    """Each model once, however many adapters are on it."""
+    return list({id(model): model for model in models.values()}.values())
+
+
 def _device(name: str) -> str:
     if name != "auto":
         return name

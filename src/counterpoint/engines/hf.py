@@ -22,7 +22,7 @@ from counterpoint.engines.base import EngineSettings, Roster
 from counterpoint.engines.sampling import draw, uniforms
 from counterpoint.engines.slots import SlotCache
 from counterpoint.errors import ConfigError
-from counterpoint.models import Model
+from counterpoint.models import Model, distinct
 from counterpoint.records import Completion, Request, Sampling
 from counterpoint.rng import fold
 
@@ -61,7 +61,7 @@ class HFEngine:
         self.version = 0
 
     def publish(self, version: int | None = None) -> int:
-        for model in _distinct(self.models):
+        for model in distinct(self.models):
             model.adapters.refresh()
         self.version = self.version + 1 if version is None else version
         return self.version
@@ -120,10 +120,6 @@ class HFEngine:
             )
             for ids, logps in zip(group.ids, group.logps, strict=True)
         ]
-
-
-def _distinct(models: Mapping[str, Model]) -> list[Model]:
-    return list({id(model): model for model in models.values()}.values())
 
 
 class _Batch:
