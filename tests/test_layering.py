@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1] / "src" / "counterpoint"
 LEVELS = {
     "records": 0, "rng": 0, "errors": 0, "settings": 0, "hooks": 0,
-    "algorithms": 1,
+    "algorithms": 1, "ranks": 1,
     "prompts": 2, "tasks": 2, "controllers": 2, "lora": 2, "gguf": 2, "models": 3, "engines": 4,
     "dialogue": 4, "play": 5,
     "methods": 6,

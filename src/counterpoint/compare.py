@@ -19,6 +19,7 @@ from counterpoint.algorithms.stats import mcnemar, paired_bootstrap, paired_samp
 from counterpoint.config import Config, read_yaml, validate
 from counterpoint.errors import ConfigError
 from counterpoint.progress import Progress
+from counterpoint.ranks import Ranks
 from counterpoint.rng import generator
 from counterpoint.settings import Settings, explain, packaged_configs
 from counterpoint.store import Store, read_episodes, write_text
@@ -82,18 +83,21 @@ def load_comparison(source: str | Path) -> Comparison:
     return comparison
 
 
-def compare(comparison: Comparison, out: Path, *, progress: Progress) -> str:
+def compare(comparison: Comparison, out: Path, *, progress: Progress, ranks: Ranks | None = None) -> str:
     """Run everything that is not on disk; returns the Markdown that is also written to OUT/table.md."""
+    ranks = ranks or Ranks()
     for seed in range(comparison.seeds):
         for entry in comparison.entries:
             folder = out / entry / f"seed{seed}"
             if Store(folder).summary_file.exists():
                 continue
             progress.say(f"== {entry}, seed {seed}")
-            train(comparison.config(entry, seed), folder, resume=(folder / "config.yaml").exists(), progress=progress)
-    cells = collect(comparison, out)
-    text = table(comparison, cells)
-    write_text(out / "table.md", text)
+            resume = (folder / "config.yaml").exists()
+            train(comparison.config(entry, seed), folder, resume=resume, progress=progress, ranks=ranks)
+    ranks.agree({"entries": list(comparison.entries)}, "the last summary")
+    text = table(comparison, collect(comparison, out))
+    if ranks.first:
+        write_text(out / "table.md", text)
     return text
 
 

@@ -20,6 +20,10 @@ class MissingExtra(CounterpointError):
         super().__init__(f'{needed_for} needs the package {package!r}: run pip install "counterpoint[{extra}]"')
 
 
+class RankError(CounterpointError):
+    """The processes of one run have lost each other, or differ."""
+
+
 class ResumeError(CounterpointError):
     """A run directory cannot be continued with these settings."""
 

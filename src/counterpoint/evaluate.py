@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from counterpoint.algorithms.stats import wilson
 from counterpoint.controllers import Controller, greedy
 from counterpoint.dialogue import Method
 from counterpoint.engines.base import Engine
-from counterpoint.play import Job, play
+from counterpoint.play import Job, play, play_shared
+from counterpoint.ranks import Ranks
 from counterpoint.records import Episode, Sampling, Task
 from counterpoint.store import Store, read_episodes
 from counterpoint.tasks.grading import grade, grade_reply
@@ -67,17 +69,19 @@ def evaluate_set(
     store: Store,
     phase: str,
     tick: Callable[[int], None] = lambda _: None,
+    ranks: Ranks | None = None,
 ) -> list[Episode]:
     """Play every task once and keep the episodes in PHASE/NAME.jsonl; chunks already on disk are not played again."""
+    ranks = ranks or Ranks()
     path = store.eval_file(phase, name)
-    done = _whole_chunks(path, len(tasks))
+    done = ranks.told(lambda: _whole_chunks(path, len(tasks)), f"what is on disk of {phase} {name}")
     tick(len(done))
     episodes = list(done)
     for start in range(len(done), len(tasks), CHUNK):
         jobs = [Job(f"{phase}/{task.id}", task) for task in tasks[start : start + CHUNK]]
-        played = play(
+        play_own = partial(
+            play,
             player.method,
-            jobs,
             agents=player.agents,
             engine=player.engine,
             controllers=player.controllers,
@@ -85,7 +89,7 @@ def evaluate_set(
             seed=player.seed,
             width=player.width,
         )
-        for episode in store.append_episodes(path, played):
+        for episode in store.append_episodes(path, play_shared(ranks, jobs, play_own)):
             episodes.append(episode)
             tick(1)
     return episodes

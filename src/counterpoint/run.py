@@ -11,6 +11,7 @@ from typing import Any
 from counterpoint.config import Config
 from counterpoint.controllers import Controller
 from counterpoint.progress import Progress
+from counterpoint.ranks import Ranks
 from counterpoint.records import Episode, Task
 from counterpoint.store import Store
 from counterpoint.team import Team
@@ -48,10 +49,13 @@ class Run:
     history: dict[str, Any] = field(default_factory=dict)
     cost: Cost = field(default_factory=Cost)
     step: int = 0
+    ranks: Ranks = field(default_factory=Ranks)
 
 
 def save(run: Run) -> None:
-    """A checkpoint of everything that the next step depends on."""
+    """A checkpoint of everything that the next step depends on; it is the same on every rank."""
+    if not run.ranks.first:
+        return
     folder = run.store.start_checkpoint()
     run.team.learner.save(folder)
     _write_json(folder / "controllers.json", {name: c.state_dict() for name, c in run.controllers.items()})

@@ -9,6 +9,7 @@ from counterpoint.engines.base import Engine, Roster
 from counterpoint.errors import ConfigError
 from counterpoint.learner import Learner
 from counterpoint.models import Model, load_models
+from counterpoint.ranks import Ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Team:
         return {a: {"name": m.settings.name, "sha256": m.sha256} for a, m in sorted(self.models.items())}
 
 
-def build_team(config: Config) -> Team:
+def build_team(config: Config, ranks: Ranks | None = None) -> Team:
     """Load what the config names."""
     own = {agent.name: agent.model or config.model for agent in config.agents}
     choice = {f"{agent}/{role}": own[agent] for agent in config.names for role in config.method.roles}
@@ -35,5 +36,6 @@ def build_team(config: Config) -> Team:
         )
     models = load_models(choice, lora=config.lora, seed=config.seed) if config.engine.weights else {}
     engine = config.engine.open(Roster(choice, config.lora, config.seed), models)
-    learner = Learner(models, settings=config.learner, sampling=config.sampling.record(), seed=config.seed)
+    sampling = config.sampling.record()
+    learner = Learner(models, settings=config.learner, sampling=sampling, seed=config.seed, ranks=ranks)
     return Team(config.names, models, engine, learner)
