@@ -45,14 +45,18 @@ def train(
         _dry_run(config)
         return
     from counterpoint.progress import Progress
+    from counterpoint.ranks import joined
     from counterpoint.report import write_report
     from counterpoint.tables import before_after
     from counterpoint.train import train as run
 
     folder = out or _default_out(source, config)
-    summary = run(config, folder, resume=resume, progress=Progress(quiet=quiet))
-    _console().print(before_after(summary))
-    _console().print(f"report: {write_report([folder])}", markup=False)
+    with joined(config.ranks) as ranks:
+        progress = Progress(quiet=quiet, silent=not ranks.first)
+        summary = run(config, folder, resume=resume, progress=progress, ranks=ranks)
+    if ranks.first:
+        _console().print(before_after(summary))
+        _console().print(f"report: {write_report([folder])}", markup=False)
 
 
 @app.command()
@@ -64,13 +68,17 @@ def evaluate(
 ) -> None:
     """Measure a trained run (its newest checkpoint), or an untrained config."""
     from counterpoint.progress import Progress
+    from counterpoint.ranks import joined
     from counterpoint.tables import measures
-    from counterpoint.train import evaluate_only
+    from counterpoint.train import evaluate_only, evaluation_config
 
     _, overrides = _split(words, source_allowed=False)
-    summary, folder = evaluate_only(target, overrides, out, Progress(quiet=quiet))
-    _console().print(measures(summary["eval"]))
-    _console().print(f"written to: {folder}", markup=False)
+    with joined(evaluation_config(target, overrides).ranks) as ranks:
+        progress = Progress(quiet=quiet, silent=not ranks.first)
+        summary, folder = evaluate_only(target, overrides, out, progress, ranks)
+    if ranks.first:
+        _console().print(measures(summary["eval"]))
+        _console().print(f"written to: {folder}", markup=False)
 
 
 @app.command()
@@ -142,8 +150,14 @@ def compare(
             print(f"{entry}, each of {comparison.seeds} seeds: {one_line(count(comparison.config(entry, 0)))}")
         return
     from counterpoint.progress import Progress
+    from counterpoint.ranks import joined
 
-    print(run(comparison, out or Path("runs") / Path(source).stem, progress=Progress(quiet=quiet), jobs=jobs))
+    first = comparison.config(next(iter(comparison.entries)), 0)
+    with joined(first.ranks) as ranks:
+        progress = Progress(quiet=quiet, silent=not ranks.first)
+        text = run(comparison, out or Path("runs") / Path(source).stem, progress=progress, jobs=jobs, ranks=ranks)
+    if ranks.first:
+        print(text)
 
 
 @app.command()

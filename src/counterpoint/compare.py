@@ -30,6 +30,7 @@ from counterpoint.config import Config, read_yaml, validate
 from counterpoint.errors import ConfigError
 from counterpoint.evaluate import measure
 from counterpoint.progress import Progress
+from counterpoint.ranks import Ranks
 from counterpoint.records import Episode
 from counterpoint.rng import generator
 from counterpoint.settings import Settings, explain, packaged_configs
@@ -101,19 +102,23 @@ def load_comparison(source: str | Path) -> Comparison:
     return comparison
 
 
-def compare(comparison: Comparison, out: Path, *, progress: Progress, jobs: int = 1) -> str:
+def compare(comparison: Comparison, out: Path, *, progress: Progress, jobs: int = 1, ranks: Ranks | None = None) -> str:
     """Run everything that is not on disk, `jobs` runs side by side; returns the Markdown also written to OUT/table.md."""
+    ranks = ranks or Ranks()
+    if jobs > 1 and ranks.world > 1:
+        raise ConfigError(f"--jobs {jobs} is for one process; under torchrun every run has all {ranks.world} of them")
     runs = [(entry, seed) for seed in range(comparison.seeds) for entry in comparison.entries]
     missing = [run for run in runs if not Store(_folder(out, *run)).summary_file.exists()]
     if jobs == 1:
-        for entry, seed in missing:
+        for entry, seed in ranks.told(lambda: missing, "what is on disk"):
             progress.say(f"== {entry}, seed {seed}")
-            _run(comparison, out, entry, seed, progress)
+            _run(comparison, out, entry, seed, progress, ranks)
     else:
         _side_by_side(comparison, out, missing, progress, jobs)
-    cells = collect(comparison, out)
-    text = table(comparison, cells)
-    write_text(out / "table.md", text)
+    ranks.agree({"entries": list(comparison.entries)}, "the last summary")
+    text = table(comparison, collect(comparison, out))
+    if ranks.first:
+        write_text(out / "table.md", text)
     return text
 
 
@@ -121,9 +126,17 @@ def _folder(out: Path, entry: str, seed: int) -> Path:
     return out / entry / f"seed{seed}"
 
 
-def _run(comparison: Comparison, out: Path, entry: str, seed: int, progress: Progress | None = None) -> None:
+def _run(
+    comparison: Comparison,
+    out: Path,
+    entry: str,
+    seed: int,
+    progress: Progress | None = None,
+    ranks: Ranks | None = None,
+) -> None:
     folder = _folder(out, entry, seed)
-    train(comparison.config(entry, seed), folder, resume=(folder / "config.yaml").exists(), progress=progress)
+    resume = (folder / "config.yaml").exists()
+    train(comparison.config(entry, seed), folder, resume=resume, progress=progress, ranks=ranks)
 
 
 def _side_by_side(

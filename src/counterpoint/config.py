@@ -19,6 +19,7 @@ from counterpoint.learner import LearnerSettings
 from counterpoint.lora import LoraSettings
 from counterpoint.methods import make_method
 from counterpoint.models import ModelSettings
+from counterpoint.ranks import RanksSettings
 from counterpoint.records import Sampling
 from counterpoint.settings import Settings, explain, packaged_configs
 from counterpoint.trackers import Tracker
@@ -141,6 +142,8 @@ class Config(Settings):
     """What is measured."""
     engine: SerializeAsAny[EngineSettings] = Field(default_factory=lambda: make_engine_settings({}))
     """What generates."""
+    ranks: RanksSettings = RanksSettings()
+    """When several processes are on one run."""
     checkpoint: CheckpointSettings = CheckpointSettings()
     """When the run is saved."""
     guard: GuardSettings = GuardSettings()

@@ -21,7 +21,11 @@ class MissingExtra(CounterpointError):
 
 
 class EngineError(CounterpointError):
-    """An engine could not answer; what it had answered is on disk."""
+    """An engine does not answer, or is lost; what it had answered is on disk."""
+
+
+class RankError(CounterpointError):
+    """The processes of one run have lost each other, or differ."""
 
 
 class ResumeError(CounterpointError):

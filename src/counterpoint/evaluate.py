@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from counterpoint.algorithms.stats import balanced_accuracy, wilson
 from counterpoint.controllers import Controller, greedy
 from counterpoint.dialogue import Method
 from counterpoint.engines.base import Engine
-from counterpoint.play import Job, failure, play
+from counterpoint.play import Job, failure, play, play_shared
+from counterpoint.ranks import Ranks
 from counterpoint.records import Episode, Sampling, Task
 from counterpoint.store import Store, read_episodes
 from counterpoint.tasks.grading import grade, grade_reply
@@ -69,22 +71,25 @@ def evaluate_set(
     store: Store,
     phase: str,
     tick: Callable[[int], None] = lambda _: None,
+    ranks: Ranks | None = None,
 ) -> list[Episode]:
     """Play every task once and keep the episodes in PHASE/NAME.jsonl; chunks already on disk are not played again.
 
     Dialogues that were not answered are kept apart, in failed/PHASE/NAME.jsonl, and are not returned: they are played
     again when the evaluation is. Where no reply depends on others, everything on disk counts, not only whole chunks.
     """
+    ranks = ranks or Ranks()
     path = store.eval_file(phase, name)
-    done = _whole_chunks(path, len(tasks) if player.by_chunk else 0)
+    total = len(tasks) if player.by_chunk else 0
+    done = ranks.told(lambda: _whole_chunks(path, total), f"what is on disk of {phase} {name}")
     tick(len(done))
     episodes = list(done)
     left = tasks[len(done) :] if player.by_chunk else _missing(tasks, done)
     for start in range(0, len(left), CHUNK):
         jobs = [Job(f"{phase}/{task.id}", task) for task in left[start : start + CHUNK]]
-        played = play(
+        play_own = partial(
+            play,
             player.method,
-            jobs,
             agents=player.agents,
             engine=player.engine,
             controllers=player.controllers,
@@ -92,7 +97,7 @@ def evaluate_set(
             seed=player.seed,
             width=player.width,
         )
-        answered = _answered(played, store, store.failed_file(phase, name))
+        answered = _answered(play_shared(ranks, jobs, play_own), store, store.failed_file(phase, name))
         for episode in store.append_episodes(path, answered):
             episodes.append(episode)
             tick(1)

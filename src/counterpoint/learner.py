@@ -1,7 +1,7 @@
 """Samples in, better adapters out: minibatches -> loss -> one optimizer per adapter.
 
 Rows are packed (packing.py); rows of several adapters ride in one batch, and every adapter's loss is the mean over its own
-sequences of the whole minibatch, however that is split into micro-batches.
+sequences of the whole minibatch, however that is split into micro-batches and over ranks.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from torch.utils.checkpoint import checkpoint
 
 from counterpoint.algorithms import policy_loss
 from counterpoint.hooks import Hook, load_hook
-from counterpoint.models import Model
+from counterpoint.models import Model, distinct
 from counterpoint.packing import Packed, Row, micro_batches, pack, rows_of, token_logp
+from counterpoint.ranks import Ranks
 from counterpoint.records import Sample, Sampling
 from counterpoint.rng import generator
 from counterpoint.settings import Settings
@@ -68,7 +69,9 @@ class Learner:
         sampling: Sampling,
         seed: int,
         exact_logprobs: bool = True,
+        ranks: Ranks | None = None,
     ) -> None:
+        self.ranks = ranks or Ranks()
         self.models, self.settings, self.sampling, self.seed = dict(models), settings, sampling, seed
         self.exact_logprobs = exact_logprobs
         self.steps = 0
@@ -78,7 +81,7 @@ class Learner:
             for agent, parameters in self.parameters.items()
         }
         if settings.activation_checkpointing:
-            for model in {id(m): m for m in models.values()}.values():
+            for model in distinct(models):
                 _recompute_activations(model)
 
     def step(self, samples: Sequence[Sample]) -> dict[str, float]:
@@ -91,6 +94,7 @@ class Learner:
             for k in range(count):
                 self._update([rows[i] for i in order[k::count]], meter, first=k == 0 and epoch == 0)
         self.steps += 1
+        meter = Meter.joined(self.ranks.gather(meter, "the learning of the others"))
         return meter.means() | {"samples": float(len(samples)), "rows": float(len(rows))}
 
     @torch.no_grad()
@@ -118,6 +122,7 @@ class Learner:
         self.accumulate(rows, meter, first=first)
         for agent in present:
             parameters = list(self.parameters[agent].values())
+            self.ranks.sum_gradients(parameters, f"the gradients of {agent}")
             norm = torch.nn.utils.clip_grad_norm_(parameters, self.settings.grad_clip)
             if torch.isfinite(norm):
                 self.optimizers[agent].step()
@@ -128,16 +133,16 @@ class Learner:
                 parameter.grad = None
 
     def accumulate(self, rows: Sequence[Row], meter: Meter, *, first: bool = False) -> None:
-        """Add the gradients of one minibatch, whatever way it is split into micro-batches."""
+        """Add the gradients of this rank's share of one minibatch, whatever way it is split into micro-batches."""
         counts: dict[str, int] = {}
         for row in rows:
             counts[row.agent] = counts.get(row.agent, 0) + len(row.samples)
-        for model, micro in self._micro(rows):
+        for model, micro in self._micro(self.ranks.share(rows)):
             self._backward(model, micro, counts, meter, first)
 
     def _micro(self, rows: Sequence[Row]) -> Iterator[tuple[Model, list[Row]]]:
         """Micro-batches within the token budget, one model after the other."""
-        for model in {id(self.models[row.agent]): self.models[row.agent] for row in rows}.values():
+        for model in distinct({row.agent: self.models[row.agent] for row in rows}):
             own = [row for row in rows if self.models[row.agent] is model]
             for micro in micro_batches(own, self.settings.token_budget, apart=model.adapters.merges):
                 yield model, micro
@@ -211,7 +216,7 @@ class Learner:
 
     def save(self, folder: Path) -> None:
         """Adapters in PEFT's format and the optimizer's moments as safetensors."""
-        for model in {id(m): m for m in self.models.values()}.values():
+        for model in distinct(self.models):
             model.adapters.save(folder / "adapters")
         tensors: dict[str, Tensor] = {}
         for agent, optimizer in self.optimizers.items():
@@ -223,7 +228,7 @@ class Learner:
 
     def load(self, folder: Path) -> None:
         """Continue exactly where `save` stopped."""
-        for model in {id(m): m for m in self.models.values()}.values():
+        for model in distinct(self.models):
             model.adapters.load(folder / "adapters")
         tensors = load_file(str(folder / "optimizer.safetensors"))
         self.steps = int(tensors.pop("steps"))
@@ -252,13 +257,14 @@ class Meter:
 
     def __init__(self) -> None:
         self.sums: dict[str, float] = {}
-        self.weights: dict[str, float] = {}
+        self.weights: dict[str, float] = {}  # a total has none
         self.peaks: dict[str, float] = {}
 
     def add(self, agent: str, name: str, value: float, *, weight: float = 1.0, mean: bool = True) -> None:
         key = f"{name}/{agent.split('/')[-1]}"
         self.sums[key] = self.sums.get(key, 0.0) + value * weight
-        self.weights[key] = self.weights.get(key, 0.0) + weight if mean else 1.0
+        if mean:
+            self.weights[key] = self.weights.get(key, 0.0) + weight
 
     def highest(self, agent: str, name: str, value: float) -> None:
         key = f"{name}/{agent.split('/')[-1]}"
@@ -273,4 +279,18 @@ class Meter:
             self.highest(agent, "ratio_max", float(stats["ratio_max"]))
 
     def means(self) -> dict[str, float]:
-        return {k: v / self.weights[k] if self.weights[k] else 0.0 for k, v in self.sums.items()} | self.peaks
+        weights = {k: self.weights.get(k, 1.0) for k in self.sums}
+        return {k: v / weights[k] if weights[k] else 0.0 for k, v in self.sums.items()} | self.peaks
+
+    @classmethod
+    def joined(cls, parts: Sequence[Meter]) -> Meter:
+        """The meter of what was counted in parts."""
+        whole = cls()
+        for part in parts:
+            for key, value in part.sums.items():
+                whole.sums[key] = whole.sums.get(key, 0.0) + value
+            for key, value in part.weights.items():
+                whole.weights[key] = whole.weights.get(key, 0.0) + value
+            for key, value in part.peaks.items():
+                whole.peaks[key] = max(whole.peaks.get(key, -torch.inf), value)
+        return whole

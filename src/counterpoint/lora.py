@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +142,22 @@ class Adapters:
         a, b = self._stack(self.layers[index]) if self._live else self.stacks[index]
         hidden = (x.to(a.dtype) @ a.T) * self._mask
         return (hidden @ b.T).to(x.dtype)
+
+    def state(self) -> dict[str, Tensor]:
+        """Every adapter's current weights, on the CPU, as "AGENT/ROLE/LAYER.A" and ".B"."""
+        return {
+            f"{name}/{key}": parameter.detach().cpu().contiguous()
+            for name in self.names
+            for key, parameter in self.parameters(name).items()
+        }
+
+    @torch.no_grad()
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Take what `state` gave, possibly among the adapters of other models, into use."""
+        for name in self.names:
+            for key, parameter in self.parameters(name).items():
+                parameter.copy_(state[f"{name}/{key}"])
+        self.refresh()
 
     def save(self, folder: Path) -> None:
         """Write every adapter in PEFT's own format under folder/AGENT/ROLE/."""

@@ -104,6 +104,11 @@ def load_models(choice: Mapping[str, ModelSettings], *, lora: LoraSettings, seed
     return models
 
 
+def distinct(models: Mapping[str, Model]) -> list[Model]:
+    """Each model once, however many adapters are on it."""
+    return list({id(model): model for model in models.values()}.values())
+
+
 def device_of(name: str) -> str:
     """The device that a setting means here."""
     if name != "auto":

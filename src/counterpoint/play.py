@@ -6,7 +6,7 @@ with an agent removed), and goes on with new replies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from counterpoint.controllers.base import Controller, draw
 from counterpoint.dialogue import NO_HISTORY, Method, Replies
 from counterpoint.engines.base import Engine
+from counterpoint.ranks import Ranks
 from counterpoint.records import Decision, Episode, Fork, Request, Sampling, Task, Turn
 from counterpoint.rng import fold, uniform
 
@@ -78,6 +79,18 @@ def play(
             count = len(dialogue.asked)
             dialogue.answer_with(replies[at : at + count])
             at += count
+
+
+def play_shared(
+    ranks: Ranks, jobs: Sequence[Job], play_own: Callable[[Sequence[Job]], Iterator[Episode]]
+) -> Iterator[Episode]:
+    """Episodes of all jobs, on every rank; each plays its share, and several give them in the order of the jobs."""
+    if ranks.world == 1:
+        yield from play_own(jobs)
+        return
+    parts = ranks.gather(list(play_own(ranks.share(jobs))), "the dialogues of the others")
+    found = {episode.id: episode for part in parts for episode in part}
+    yield from (found[job.id] for job in jobs)
 
 
 class _Dialogue:

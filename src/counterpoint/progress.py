@@ -12,11 +12,11 @@ from rich.progress import Progress as Bar
 
 
 class Progress:
-    """Prints to a rich console; `quiet` keeps warnings only."""
+    """Prints to a rich console; `quiet` keeps warnings only, `silent` nothing."""
 
-    def __init__(self, *, quiet: bool = False, console: Console | None = None) -> None:
-        self.quiet = quiet
-        self.console = console or Console(stderr=True)
+    def __init__(self, *, quiet: bool = False, silent: bool = False, console: Console | None = None) -> None:
+        self.quiet = quiet or silent
+        self.console = console or Console(stderr=True, quiet=silent)
         self.rewards: dict[str, list[float]] = {}
         self._bar: Bar | None = None
         self._task: Any = None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from counterpoint.config import Config
 from counterpoint.controllers import Controller
+from counterpoint.errors import ResumeError
 from counterpoint.progress import Progress
+from counterpoint.ranks import Ranks
 from counterpoint.records import Episode, Task
 from counterpoint.store import Store
 from counterpoint.team import Team
@@ -48,15 +50,19 @@ class Run:
     history: dict[str, Any] = field(default_factory=dict)
     cost: Cost = field(default_factory=Cost)
     step: int = 0
+    ranks: Ranks = field(default_factory=Ranks)
 
 
 def save(run: Run) -> None:
-    """A checkpoint of everything that the next step depends on."""
+    """A checkpoint of everything that the next step depends on; it is the same on every rank."""
+    if not run.ranks.first:
+        return
     folder = run.store.start_checkpoint()
     run.team.learner.save(folder)
     _write_json(folder / "controllers.json", {name: c.state_dict() for name, c in run.controllers.items()})
     _write_json(folder / "history.json", run.history)
-    _write_json(folder / "state.json", {"step": run.step, "cost": run.cost.record()})
+    state = {"step": run.step, "cost": run.cost.record(), "models": run.team.model_record()}
+    _write_json(folder / "state.json", state)
     run.store.finish_checkpoint(folder, run.step, keep=run.config.checkpoint.keep)
 
 
@@ -70,15 +76,27 @@ def restore(run: Run) -> None:
 
 
 def load_checkpoint(run: Run, folder: Path) -> None:
-    """Adapters, optimizer, controllers, history and counts as they were saved."""
+    """Adapters, optimizer, controllers, history and counts as they were saved, on the base models they belong to."""
+    state = _read_json(folder / "state.json")
+    _same_models(state.get("models", {}), run.team.model_record(), folder)
     run.team.learner.load(folder)
     controllers = _read_json(folder / "controllers.json")
     for name, controller in run.controllers.items():
         controller.load_state_dict(controllers[name])
     run.history = _read_json(folder / "history.json")
-    state = _read_json(folder / "state.json")
     run.step, run.cost = state["step"], Cost(**state["cost"])
     run.team.engine.publish(run.step)
+
+
+def _same_models(saved: Mapping[str, Mapping[str, str]], loaded: Mapping[str, Mapping[str, str]], folder: Path) -> None:
+    """Adapters mean nothing on other weights than those they were trained on."""
+    for adapter, model in saved.items():
+        now = loaded.get(adapter)
+        if now is not None and now["sha256"] != model["sha256"]:
+            raise ResumeError(
+                f"{folder}: {adapter} was trained on {model['name']} with hash {model['sha256'][:12]}, loaded is {now['name']} "
+                f"with {now['sha256'][:12]}; name the model it was trained on"
+            )
 
 
 def _read_json(path: Path) -> Any:

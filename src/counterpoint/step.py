@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from counterpoint.controllers import Controller
 from counterpoint.dialogue import Credit
 from counterpoint.evaluate import measure
-from counterpoint.play import Job, fork_jobs, play
+from counterpoint.play import Job, fork_jobs, play, play_shared
 from counterpoint.records import ActionValues, Episode, Task
 from counterpoint.rng import generator
 from counterpoint.run import Run
@@ -23,7 +24,7 @@ def take_step(run: Run) -> dict[str, Any]:
     """Step number `run.step`, from its questions to its line of metrics, which is returned."""
     clock = _Clock()
     path = run.store.train_file(run.step)
-    path.unlink(missing_ok=True)
+    run.store.restart(path)
     with clock("play"):
         episodes = _play(run, path, [Job(f"train/{run.step}/{t.id}", t) for t in _batch(run)])
     with clock("forks"):
@@ -63,9 +64,9 @@ def _batch(run: Run) -> list[Task]:
 
 
 def _play(run: Run, path: Path, jobs: Sequence[Job]) -> list[Episode]:
-    played = play(
+    play_own = partial(
+        play,
         run.config.method,
-        jobs,
         agents=run.config.names,
         engine=run.team.engine,
         controllers=run.controllers,
@@ -74,7 +75,7 @@ def _play(run: Run, path: Path, jobs: Sequence[Job]) -> list[Episode]:
         n=run.config.method.siblings,
         width=run.config.width,
     )
-    return list(run.store.append_episodes(path, played))
+    return list(run.store.append_episodes(path, play_shared(run.ranks, jobs, play_own)))
 
 
 def _credit(run: Run, episodes: Sequence[Episode], forks: Sequence[Episode]) -> list[Credit]:

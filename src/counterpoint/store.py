@@ -68,6 +68,10 @@ class Store:
                 file.flush()
                 yield episode
 
+    def restart(self, path: Path) -> None:
+        """Drop a file that is written anew."""
+        path.unlink(missing_ok=True)
+
     def append_line(self, path: Path, record: Mapping[str, Any]) -> None:
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, sort_keys=True) + "\n")
@@ -109,6 +113,28 @@ class Store:
         whole = sorted(p for p in self.checkpoints.glob("*") if p.name.isdigit())
         for old in whole[:-keep]:
             shutil.rmtree(old)
+
+
+class ReadOnlyStore(Store):
+    """A run directory for the ranks that do not write to it."""
+
+    def claim(self, config_yaml: str) -> None:
+        pass
+
+    def append_episodes(self, path: Path, episodes: Iterable[Episode]) -> Iterator[Episode]:
+        yield from episodes
+
+    def restart(self, path: Path) -> None:
+        pass
+
+    def append_line(self, path: Path, record: Mapping[str, Any]) -> None:
+        pass
+
+    def rewind(self, step: int) -> None:
+        pass
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        pass
 
 
 def read_episodes(path: Path) -> list[Episode]:

@@ -9,6 +9,7 @@ from counterpoint.engines.base import Engine, Roster
 from counterpoint.errors import ConfigError
 from counterpoint.learner import Learner
 from counterpoint.models import Model, load_models
+from counterpoint.ranks import Ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Team:
         return {a: {"name": m.settings.name, "sha256": m.sha256} for a, m in sorted(self.models.items())}
 
 
-def build_team(config: Config) -> Team:
+def build_team(config: Config, ranks: Ranks | None = None) -> Team:
     """Load what the config names."""
     own = {agent.name: agent.model or config.model for agent in config.agents}
     choice = {f"{agent}/{role}": own[agent] for agent in config.names for role in config.method.roles}
@@ -41,5 +42,6 @@ def build_team(config: Config) -> Team:
         sampling=config.sampling.record(),
         seed=config.seed,
         exact_logprobs=config.engine.exact_logprobs,
+        ranks=ranks,
     )
     return Team(config.names, models, engine, learner)

@@ -14,28 +14,38 @@ from counterpoint.errors import ConfigError, DataError, EngineError
 from counterpoint.evaluate import Player, evaluate_set, frozen_controllers, measure, unseen_decisions
 from counterpoint.play import failure
 from counterpoint.progress import Progress
+from counterpoint.ranks import Ranks
 from counterpoint.records import Task
 from counterpoint.run import Run, load_checkpoint, restore, save
 from counterpoint.step import take_step
-from counterpoint.store import Store, read_episodes
+from counterpoint.store import ReadOnlyStore, Store, read_episodes
 from counterpoint.tasks.registry import check_golds, load_tasks
 from counterpoint.tasks.spec import read_spec
 from counterpoint.team import build_team
 from counterpoint.trackers import open_trackers
 
 
-def train(config: Config, out: Path, *, resume: bool = False, progress: Progress | None = None) -> dict[str, Any]:
-    """Run `config` in the directory `out`; returns the summary that is also written there."""
-    store = Store(out)
+def train(
+    config: Config,
+    out: Path,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+    ranks: Ranks | None = None,
+) -> dict[str, Any]:
+    """Run `config` in the directory `out`; returns the summary that is also written there, by rank 0 of several."""
+    ranks = ranks or Ranks()
+    store = _store(out, ranks)
     store.check(config.to_yaml(), resume=resume)
-    run = prepare(config, store, progress or Progress(quiet=True))
+    run = prepare(config, store, progress or Progress(quiet=True), ranks)
+    _agree(run, store)
     store.claim(config.to_yaml())
     restore(run)
     untrained = evaluate_phase(run, "untrained", trained=False) if config.evaluation.untrained else {}
     plain = yaml.safe_load(config.to_yaml())
     with (
         run.progress.training(config.steps, run.step),
-        open_trackers(config.trackers, out, plain, done=run.step) as track,
+        open_trackers(config.trackers if ranks.first else (), out, plain, done=run.step) as track,
     ):
         while run.step < config.steps:
             run.step += 1
@@ -45,14 +55,20 @@ def train(config: Config, out: Path, *, resume: bool = False, progress: Progress
     return finish(run, untrained)
 
 
+def evaluation_config(target: str, overrides: Sequence[str]) -> Config:
+    """Settings to measure a run, or a config, under."""
+    own = Path(target) / "config.yaml"
+    return load_config(own if own.is_file() else target, overrides).model_copy(update={"steps": 0})
+
+
 def evaluate_only(
-    target: str, overrides: Sequence[str], out: Path | None, progress: Progress
+    target: str, overrides: Sequence[str], out: Path | None, progress: Progress, ranks: Ranks | None = None
 ) -> tuple[dict[str, Any], Path]:
     """Measure a run's newest checkpoint, or an untrained config, under possibly other settings; (summary, where)."""
+    ranks = ranks or Ranks()
     source = Path(target)
     is_run = (source / "config.yaml").is_file()
-    config = load_config(source / "config.yaml" if is_run else target, overrides)
-    config = config.model_copy(update={"steps": 0})
+    config = evaluation_config(target, overrides)
     if is_run and not config.engine.weights:
         raise ConfigError(
             f"engine {config.engine.name!r} loads no checkpoint, so it cannot measure the run {target}; "
@@ -60,9 +76,10 @@ def evaluate_only(
         )
     home = source / "evaluations" if is_run else Path("runs")
     folder = out or home / f"{source.stem if not is_run else 'eval'}-{config.sha256()[:8]}"
-    store = Store(folder)
+    store = _store(folder, ranks)
     store.check(config.to_yaml(), resume=store.config_file.exists())
-    run = prepare(config, store, progress)
+    run = prepare(config, store, progress, ranks)
+    _agree(run, Store(source) if is_run else store)
     store.claim(config.to_yaml())
     if is_run:
         newest = Store(source).newest_checkpoint()
@@ -74,7 +91,22 @@ def evaluate_only(
     return summary, folder
 
 
-def prepare(config: Config, store: Store, progress: Progress) -> Run:
+def _store(root: Path, ranks: Ranks) -> Store:
+    return Store(root) if ranks.first else ReadOnlyStore(root)
+
+
+def _agree(run: Run, source: Store) -> None:
+    """Whether all ranks are about to do the same; from here on the directory may be written to."""
+    newest = source.newest_checkpoint()
+    facts = {
+        "settings": run.config.sha256(),
+        "models": run.team.model_record(),
+        "newest checkpoint": newest[0] if newest else None,
+    }
+    run.ranks.agree(facts, "the others to load")
+
+
+def prepare(config: Config, store: Store, progress: Progress, ranks: Ranks | None = None) -> Run:
     """Load data and models and check everything that can be checked before step 1."""
     train_tasks = _load(config.tasks.train, "train", progress) if config.steps else ()
     eval_tasks = {}
@@ -86,9 +118,9 @@ def prepare(config: Config, store: Store, progress: Progress) -> Run:
         raise DataError(
             f"tasks.train={config.tasks.train!r} has {len(train_tasks)} problems, a step needs dialogues={config.dialogues}"
         )
-    team = build_team(config)
+    team = build_team(config, ranks)
     controllers = config.method.controllers(config.names)
-    return Run(config, store, team, controllers, train_tasks, eval_tasks, progress)
+    return Run(config, store, team, controllers, train_tasks, eval_tasks, progress, ranks=ranks or Ranks())
 
 
 def _load(spec: Any, split: str, progress: Progress) -> Sequence[Task]:
@@ -116,10 +148,10 @@ def evaluate_phase(run: Run, phase: str, *, trained: bool, strategy: str | None 
     measures = {}
     unanswered = []
     for name, tasks in run.eval_tasks.items():
-        if not trained and run.step and len(_on_disk(run, phase, name)) < len(tasks):
+        if not trained and run.step and _on_disk(run, phase, name) < len(tasks):
             continue  # adapters have moved; this run was started without an untrained evaluation
         with run.progress.counting(f"{phase} {name}", len(tasks)) as tick:
-            episodes = evaluate_set(player, name, tasks, store=run.store, phase=phase, tick=tick)
+            episodes = evaluate_set(player, name, tasks, store=run.store, phase=phase, tick=tick, ranks=run.ranks)
         if len(episodes) < len(tasks):
             unanswered.append(_unanswered(run, phase, name, len(tasks) - len(episodes)))
         if not episodes:
@@ -138,13 +170,18 @@ def evaluate_phase(run: Run, phase: str, *, trained: bool, strategy: str | None 
 
 def _unanswered(run: Run, phase: str, name: str, count: int) -> str:
     """How many dialogues of a set were broken off, and why the last one was."""
-    reason = failure(read_episodes(run.store.failed_file(phase, name))[-1])
+    path = run.store.failed_file(phase, name)
+    reason = run.ranks.told(lambda: failure(read_episodes(path)[-1]), f"why {name} was not answered")
     return f"{count} of {len(run.eval_tasks[name])} dialogues of {name} were not answered ({reason})"
 
 
-def _on_disk(run: Run, phase: str, name: str) -> list[str]:
+def _on_disk(run: Run, phase: str, name: str) -> int:
     path = run.store.eval_file(phase, name)
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+    def lines() -> int:
+        return len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
+
+    return run.ranks.told(lines, f"what is on disk of {phase} {name}")
 
 
 def finish(run: Run, untrained: Mapping[str, Any]) -> dict[str, Any]:

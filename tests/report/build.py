@@ -87,7 +87,7 @@ def scripted_team(spoil: Callable[[str, int], str]) -> Callable[[Config], Team]:
     """What `build_team` is replaced by."""
     skill = _Skill(golds(), spoil)
 
-    def build(config: Config) -> Team:
+    def build(config: Config, ranks: object = None) -> Team:
         learner: Any = NumbersOnly(skill)
         return Team(config.names, {}, ScriptedEngine(skill), learner)
 

@@ -13,7 +13,7 @@ from counterpoint.engines.base import EngineSettings
 from counterpoint.errors import ConfigError
 from counterpoint.settings import explain
 
-ENGINES = {"hf": "HFSettings", "vllm": "VLLMSettings", "openai": "OpenAISettings"}
+ENGINES = {"hf": "HFSettings", "vllm": "VLLMSettings", "openai": "OpenAISettings", "ray": "RaySettings"}
 """File name -> its settings."""
 
 

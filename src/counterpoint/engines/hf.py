@@ -25,7 +25,7 @@ from counterpoint.engines.fused import FusedForward, fits
 from counterpoint.engines.sampling import draw, uniforms
 from counterpoint.engines.slots import SlotCache
 from counterpoint.errors import ConfigError
-from counterpoint.models import Model
+from counterpoint.models import Model, distinct
 from counterpoint.records import Completion, Request, Sampling
 from counterpoint.rng import fold
 
@@ -78,11 +78,11 @@ class HFEngine:
             id(model): FusedForward(model, merged_bytes=merged_mb << 20)
             if fused and fits(model)
             else PlainForward(model)
-            for model in _distinct(models)
+            for model in distinct(models)
         }
 
     def publish(self, version: int | None = None) -> int:
-        for model in _distinct(self.models):
+        for model in distinct(self.models):
             model.adapters.refresh()
         self.version = self.version + 1 if version is None else version
         return self.version
@@ -136,10 +136,6 @@ class HFEngine:
             )
             for ids, logps in zip(group.ids, group.logps, strict=True)
         ]
-
-
-def _distinct(models: Mapping[str, Model]) -> list[Model]:
-    return list({id(model): model for model in models.values()}.values())
 
 
 class _Batch:

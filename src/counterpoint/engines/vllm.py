@@ -19,7 +19,7 @@ from pydantic import Field
 
 from counterpoint.engines.base import EngineSettings, Roster, encode
 from counterpoint.errors import ConfigError, MissingExtra
-from counterpoint.models import Model, model_path
+from counterpoint.models import Model, distinct, model_path
 from counterpoint.records import Completion, Request, Sampling
 from counterpoint.rng import fold
 
@@ -126,7 +126,7 @@ class VLLMEngine:
         import vllm
 
         self.settings, self.models = settings, models
-        self.distinct = list({id(model): model for model in models.values()}.values())
+        self.distinct = distinct(models)
         self.servers = [vllm.LLM(**engine_options(settings, model)) for model in self.distinct]
         self.folder = Path(tempfile.mkdtemp(prefix="counterpoint-adapters-"))
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
