@@ -91,6 +91,8 @@ class EvaluationSettings(Settings):
     """Whether the team is also measured before step 1."""
     sampling: SamplingSettings | None = None
     """Another way of drawing replies; that of training when not given."""
+    mute: tuple[str, ...] = ()
+    """Agents whose replies are empty while measuring: what the team loses without them."""
     extraction: Literal["strict", "flexible"] = "strict"
     """flexible also reports the accuracy when a last number counts in solutions without the answer format."""
 
@@ -189,6 +191,13 @@ class Config(Settings):
             raise ValueError(
                 f"method {self.method.name!r} has nothing to train: set steps=0 or use `counterpoint evaluate`"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _known(self) -> Config:
+        unknown = [name for name in self.evaluation.mute if name not in self.names]
+        if unknown:
+            raise ValueError(f"evaluation.mute names {unknown[0]!r}, which is no agent; known: {', '.join(self.names)}")
         return self
 
     @property

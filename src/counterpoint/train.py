@@ -10,6 +10,7 @@ import yaml
 
 import counterpoint
 from counterpoint.config import Config, load_config
+from counterpoint.engines.muted import MutedEngine
 from counterpoint.errors import ConfigError, DataError, EngineError
 from counterpoint.evaluate import Player, evaluate_set, frozen_controllers, measure, unseen_decisions
 from counterpoint.play import failure
@@ -141,8 +142,10 @@ def evaluate_phase(run: Run, phase: str, *, trained: bool, strategy: str | None 
     controllers = run.controllers if trained else config.method.controllers(config.names)
     frozen = frozen_controllers(controllers, strategy or config.evaluation.strategy)
     sampling = (config.evaluation.sampling or config.sampling).record()
+    mute = config.evaluation.mute
+    engine = MutedEngine(run.team.engine, mute) if mute else run.team.engine
     player = Player(
-        config.method, config.names, run.team.engine, frozen, sampling, config.seed, config.width,
+        config.method, config.names, engine, frozen, sampling, config.seed, config.width,
         by_chunk=config.engine.weights,
     )  # fmt: skip
     measures = {}

@@ -114,6 +114,8 @@ def test_nothing_is_left_to_the_models_generation_config(team):
     assert options["dtype"] == "float32"
     assert (options["max_model_len"], options["kv_cache_memory_bytes"]) == (300, 2**29)
     assert options["enforce_eager"]
+    assert not options["enable_chunked_prefill"]  # on a CPU a seeded request cannot be run in pieces
+    assert options["max_num_batched_tokens"] >= options["max_model_len"]
     assert "revision" not in options
 
 

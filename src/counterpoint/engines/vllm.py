@@ -108,6 +108,10 @@ def engine_options(settings: VLLMSettings, model: Model) -> dict[str, Any]:
         "generation_config": "vllm",
         "seed": 0,  # every request has its own
     }
+    if model.device.type == "cpu":
+        # a prompt run in pieces sets its request's generator back, which a generator on the CPU cannot
+        options["enable_chunked_prefill"] = False
+        options["max_num_batched_tokens"] = max(options["max_model_len"], 4096)
     if settings.cache_gib:
         options["kv_cache_memory_bytes"] = int(settings.cache_gib * 2**30)
     if Path(options["model"]).is_dir():
