@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from throughput import always_speaking
 
 from counterpoint.config import load_config
 from counterpoint.kernels import linear
@@ -32,26 +33,18 @@ from counterpoint.step import take_step
 from counterpoint.store import Store
 from counterpoint.train import prepare
 
-ALWAYS = "{name: fixed, p_speak: 1.0}"
 MEMORY = """
 import resource, sys, torch
 sys.path.insert(0, {here!r})
-from limits import make, settings_of
+from limits import make
+from throughput import always_speaking
 from counterpoint.step import take_step
-run = make(settings_of({model!r}, 16, 48, "cpu") + ["agents={agents}"])
+run = make(always_speaking({model!r}, 16, 48, "cpu") + ["agents={agents}"])
 run.step = 1
 take_step(run)
 adapter = sum(p.numel() for p in run.team.learner.parameters[sorted(run.team.models)[0]].values())
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, len(run.team.models), adapter)
 """
-
-
-def settings_of(model: str, dialogues: int, new_tokens: int, device: str) -> list[str]:
-    return [
-        f"model.name={model}", f"model.device={device}", f"dialogues={dialogues}", "steps=99", "tasks.eval=[]",
-        f"sampling.max_new_tokens={new_tokens}",
-        f"method.propose_controller={ALWAYS}", f"method.review_controller={ALWAYS}",
-    ]  # fmt: skip
 
 
 def make(settings: list[str]) -> Run:
@@ -135,7 +128,7 @@ class Watch:
 def phases(model: str, dialogues: int, new_tokens: int, device: str, steps: int = 3) -> None:
     flops, bandwidth = ceilings(device)
     print(f"ceilings: {flops / 1e9:.0f} GFLOP/s, {bandwidth / 1e9:.1f} GB/s read")
-    run = make(settings_of(model, dialogues, new_tokens, device))
+    run = make(always_speaking(model, dialogues, new_tokens, device))
     run.step = 1
     take_step(run)
     watch, wall = Watch(run), 0.0
@@ -191,7 +184,7 @@ def memory(model: str) -> None:
 
 def scaling(model: str, device: str) -> None:
     """Seconds of a step against the number of dialogues, rounds and candidates, the others as they are."""
-    base = settings_of(model, 32, 48, device)
+    base = always_speaking(model, 32, 48, device)
     cases = [(f"dialogues={n}", [f"dialogues={n}"]) for n in (8, 16, 32, 64, 128)]
     cases += [(f"rounds={n}", [f"method.rounds={n}"]) for n in (1, 3, 5, 7)]
     cases += [(f"candidates={n}", [f"method.candidates={n}"]) for n in (2, 4, 8)]

@@ -29,14 +29,19 @@ from counterpoint.train import prepare
 ALWAYS = "{name: fixed, p_speak: 1.0}"
 
 
-def ours(model: str, dialogues: int, new_tokens: int, device: str, steps: int = 3) -> dict[str, float]:
-    """Rates of counterpoint: whole steps with store and grading, after one warm-up step."""
-    settings = [
-        f"model.name={model}", f"model.device={device}", f"dialogues={dialogues}", "steps=99", "tasks.eval=[mini-gsm]",
-        f"evaluation.limit={dialogues}", f"sampling.max_new_tokens={new_tokens}",
+def always_speaking(model: str, dialogues: int, new_tokens: int, device: str) -> list[str]:
+    """Settings of the run that is timed: everybody always speaks, nothing is evaluated."""
+    return [
+        f"model.name={model}", f"model.device={device}", f"dialogues={dialogues}", "steps=99", "tasks.eval=[]",
+        f"sampling.max_new_tokens={new_tokens}",
         f"method.propose_controller={ALWAYS}", f"method.review_controller={ALWAYS}",
     ]  # fmt: skip
-    config = load_config(None, settings)
+
+
+def ours(model: str, dialogues: int, new_tokens: int, device: str, steps: int = 3) -> dict[str, float]:
+    """Rates of counterpoint: whole steps with store and grading, after one warm-up step."""
+    measured = ["tasks.eval=[mini-gsm]", f"evaluation.limit={dialogues}"]
+    config = load_config(None, always_speaking(model, dialogues, new_tokens, device) + measured)
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
         run = prepare(config, store, Progress(quiet=True))

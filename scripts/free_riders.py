@@ -1,6 +1,6 @@
 """How much does a team lose when one agent says nothing? For every finished run of a comparison, agent by agent.
 
-    python scripts/free_riders.py runs/credit-tiny [--limit 300]
+    python scripts/free_riders.py runs/credit-tiny [--task-set mini-gsm]
 
 An agent whose silence costs nothing rode for free. Accuracy with everybody is the run's own evaluation; the muted ones are
 measured from the last checkpoint with `evaluation.mute`. Intervals: paired bootstrap over problems and seeds.
@@ -15,16 +15,11 @@ import numpy as np
 
 from counterpoint.algorithms.stats import paired_bootstrap
 from counterpoint.config import load_config
+from counterpoint.evaluate import right_answers
 from counterpoint.progress import Progress
 from counterpoint.rng import generator
 from counterpoint.store import Store, read_episodes
-from counterpoint.tasks.grading import grade
-from counterpoint.train import evaluate_only
-
-
-def right(file: Path) -> np.ndarray:
-    episodes = sorted(read_episodes(file), key=lambda e: e.task.id)
-    return np.array([grade(e.task, e.answer) == "right" for e in episodes], dtype=np.float64)
+from counterpoint.train import evaluate_only, evaluation_config
 
 
 def main() -> None:
@@ -35,13 +30,14 @@ def main() -> None:
     print("| entry | muted | accuracy with everybody % | without % | lost [95 %] |\n|---|---|---|---|---|")
     for entry in sorted(path for path in args.comparison.iterdir() if path.is_dir()):
         runs = sorted(folder for folder in entry.glob("seed*") if Store(folder).summary_file.exists())
-        whole = np.stack([right(Store(run).eval_file("eval", args.task_set)) for run in runs])
+        whole = np.stack([right_answers(read_episodes(Store(run).eval_file("eval", args.task_set))) for run in runs])
         for agent in load_config(runs[0] / "config.yaml").names:
             without = []
             for run in runs:
                 words = [f"evaluation.mute=[{agent}]", f"tasks.eval=[{args.task_set}]"]
-                _, folder = evaluate_only(str(run), words, None, Progress(quiet=True))
-                without.append(right(Store(folder).eval_file("eval", args.task_set)))
+                config = evaluation_config(str(run), words)
+                _, folder = evaluate_only(str(run), config, None, Progress(quiet=True))
+                without.append(right_answers(read_episodes(Store(folder).eval_file("eval", args.task_set))))
             rest = np.stack(without)
             lost, low, high = paired_bootstrap(whole - rest, generator(0, entry.name, agent), resamples=4000)
             print(

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from counterpoint.algorithms.stats import paired_bootstrap
+from counterpoint.evaluate import right_answers
 from counterpoint.rng import generator
 from counterpoint.store import read_episodes
-from counterpoint.tasks.grading import grade
 
 
 def run(seed: int, out: Path, overrides: list[str]) -> Path:
@@ -48,8 +48,7 @@ def run(seed: int, out: Path, overrides: list[str]) -> Path:
 
 def right(folder: Path, phase: str, name: str) -> np.ndarray:
     """Which problems were answered right, in the order of their ids."""
-    episodes = sorted(read_episodes(folder / phase / f"{name}.jsonl"), key=lambda e: e.task.id)
-    return np.array([grade(e.task, e.answer) == "right" for e in episodes], dtype=float)
+    return right_answers(read_episodes(folder / phase / f"{name}.jsonl"))
 
 
 def main() -> None:

@@ -17,17 +17,16 @@ from pathlib import Path
 import numpy as np
 
 from counterpoint.algorithms.stats import paired_bootstrap
+from counterpoint.evaluate import right_answers
 from counterpoint.rng import generator
 from counterpoint.store import Store, read_episodes
-from counterpoint.tasks.grading import grade
 
 SETTINGS = ["steps=20", "dialogues=48", "tasks.eval=[mini-gsm]", "evaluation.also=none"]
 ENGINES = {"hf": ["engine.name=hf"], "vllm": ["engine={name: vllm, compile: false, cache_gib: 0.5}"]}
 
 
 def right(folder: Path, phase: str) -> np.ndarray:
-    episodes = sorted(read_episodes(Store(folder).eval_file(phase, "mini-gsm")), key=lambda e: e.task.id)
-    return np.array([grade(e.task, e.answer) == "right" for e in episodes], dtype=np.float64)
+    return right_answers(read_episodes(Store(folder).eval_file(phase, "mini-gsm")))
 
 
 def main() -> None:

@@ -56,6 +56,27 @@ def micro(tmp_path_factory):
 
 
 @pytest.fixture
+def interrupted(monkeypatch):
+    """interrupted(config, out, step): a training run that is stopped when step `step` is about to be taken."""
+    from counterpoint import train
+
+    def run(config, out, step):
+        take_step = train.take_step
+
+        def stopping(run):
+            if run.step == step:
+                raise KeyboardInterrupt
+            return take_step(run)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(train, "take_step", stopping)
+            with pytest.raises(KeyboardInterrupt):
+                train.train(config, out)
+
+    return run
+
+
+@pytest.fixture
 def team(micro):
     """Four adapters with weights of their own on the micro model, and an engine over them."""
     import torch

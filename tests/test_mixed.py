@@ -78,21 +78,9 @@ def test_each_model_is_loaded_once(micro, other, monkeypatch):
     assert len({r["sha256"] for r in team.model_record().values()}) == 2
 
 
-def test_trained_and_resumed(micro, other, tmp_path):
+def test_trained_and_resumed(micro, other, tmp_path, interrupted):
     whole = train(mixed(micro, other, steps=3), tmp_path / "whole")
-    with pytest.MonkeyPatch.context() as patch:
-        import counterpoint.train as module
-
-        plain = module.take_step
-
-        def cut(run):
-            if run.step == 3:
-                raise KeyboardInterrupt
-            return plain(run)
-
-        patch.setattr(module, "take_step", cut)
-        with pytest.raises(KeyboardInterrupt):
-            train(mixed(micro, other, steps=3), tmp_path / "cut")
+    interrupted(mixed(micro, other, steps=3), tmp_path / "cut", 3)
     resumed = train(mixed(micro, other, steps=3), tmp_path / "cut", resume=True)
     assert resumed == whole
     assert {r["name"] for r in whole["models"].values()} == {micro, other}

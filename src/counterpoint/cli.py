@@ -73,9 +73,10 @@ def evaluate(
     from counterpoint.train import evaluate_only, evaluation_config
 
     _, overrides = _split(words, source_allowed=False)
-    with joined(evaluation_config(target, overrides).ranks) as ranks:
+    config = evaluation_config(target, overrides)
+    with joined(config.ranks) as ranks:
         progress = Progress(quiet=quiet, silent=not ranks.first)
-        summary, folder = evaluate_only(target, overrides, out, progress, ranks)
+        summary, folder = evaluate_only(target, config, out, progress, ranks)
     if ranks.first:
         _console().print(measures(summary["eval"]))
         _console().print(f"written to: {folder}", markup=False)

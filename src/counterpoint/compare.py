@@ -28,14 +28,12 @@ from counterpoint.algorithms.stats import (
 )
 from counterpoint.config import Config, read_yaml, validate
 from counterpoint.errors import ConfigError
-from counterpoint.evaluate import measure
+from counterpoint.evaluate import measure, right_answers
 from counterpoint.progress import Progress
-from counterpoint.ranks import Ranks
-from counterpoint.records import Episode
+from counterpoint.ranks import ALONE, Ranks
 from counterpoint.rng import generator
 from counterpoint.settings import Settings, explain, packaged_configs
 from counterpoint.store import Store, read_episodes, write_text
-from counterpoint.tasks.grading import grade
 from counterpoint.train import train
 
 
@@ -102,9 +100,8 @@ def load_comparison(source: str | Path) -> Comparison:
     return comparison
 
 
-def compare(comparison: Comparison, out: Path, *, progress: Progress, jobs: int = 1, ranks: Ranks | None = None) -> str:
+def compare(comparison: Comparison, out: Path, *, progress: Progress, jobs: int = 1, ranks: Ranks = ALONE) -> str:
     """Run everything that is not on disk, `jobs` runs side by side; returns the Markdown also written to OUT/table.md."""
-    ranks = ranks or Ranks()
     if jobs > 1 and ranks.world > 1:
         raise ConfigError(f"--jobs {jobs} is for one process; under torchrun every run has all {ranks.world} of them")
     runs = [(entry, seed) for seed in range(comparison.seeds) for entry in comparison.entries]
@@ -132,7 +129,7 @@ def _run(
     entry: str,
     seed: int,
     progress: Progress | None = None,
-    ranks: Ranks | None = None,
+    ranks: Ranks = ALONE,
 ) -> None:
     folder = _folder(out, entry, seed)
     resume = (folder / "config.yaml").exists()
@@ -165,14 +162,9 @@ def collect(comparison: Comparison, out: Path) -> list[Cell]:
         for name in summaries[0]["eval"]:
             played = [sorted(read_episodes(Store(f).eval_file("eval", name)), key=lambda e: e.id) for f in folders]
             measures = tuple(s["eval"][name] | measure(method, e) for s, e in zip(summaries, played, strict=True))
-            right = np.stack([_right(episodes) for episodes in played])
+            right = np.stack([right_answers(episodes) for episodes in played])
             cells.append(Cell(entry, name, right, measures, method.name, spent))
     return cells
-
-
-def _right(episodes: Sequence[Episode]) -> np.ndarray:
-    ordered = sorted(episodes, key=lambda e: e.task.id)
-    return np.array([grade(e.task, e.answer) == "right" for e in ordered], dtype=np.float64)
 
 
 def table(comparison: Comparison, cells: Sequence[Cell]) -> str:

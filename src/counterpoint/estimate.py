@@ -22,11 +22,12 @@ import torch
 
 from counterpoint import prompts
 from counterpoint.config import Config
+from counterpoint.controllers.fixed import FixedController
 from counterpoint.errors import DataError
 from counterpoint.models import ModelSettings, device_of, dtype_of
 from counterpoint.packing import CHUNK
 from counterpoint.play import Job, fork_jobs, play
-from counterpoint.probe import TOKEN, CountingEngine, Load, Loads, Reader, Talker, loads_of, merged
+from counterpoint.probe import TOKEN, CountingEngine, Load, Loads, Reader, loads_of, merged
 from counterpoint.records import Episode, Sampling, Task
 from counterpoint.shape import Shape, shape_of
 from counterpoint.store import Store, whole_lines
@@ -235,7 +236,7 @@ class _Count:
         config = self.config
         length = self.reply_tokens or sampling.max_new_tokens
         engine = CountingEngine({agent: self.readers[model] for agent, model in self.chosen.items()}, length)
-        controllers: Any = {name: Talker(c) for name, c in config.method.controllers(config.names).items()}
+        controllers = dict.fromkeys(config.method.controllers(config.names), FixedController())  # everybody speaks
 
         def run(jobs: Sequence[Job]) -> list[Episode]:
             return list(

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from counterpoint.algorithms.stats import balanced_accuracy, wilson
 from counterpoint.controllers import Controller, greedy
 from counterpoint.dialogue import Method
 from counterpoint.engines.base import Engine
 from counterpoint.play import Job, failure, play, play_shared
-from counterpoint.ranks import Ranks
+from counterpoint.ranks import ALONE, Ranks
 from counterpoint.records import Episode, Sampling, Task
 from counterpoint.store import Store, read_episodes
 from counterpoint.tasks.grading import grade, grade_reply
@@ -71,14 +72,13 @@ def evaluate_set(
     store: Store,
     phase: str,
     tick: Callable[[int], None] = lambda _: None,
-    ranks: Ranks | None = None,
+    ranks: Ranks = ALONE,
 ) -> list[Episode]:
     """Play every task once and keep the episodes in PHASE/NAME.jsonl; chunks already on disk are not played again.
 
     Dialogues that were not answered are kept apart, in failed/PHASE/NAME.jsonl, and are not returned: they are played
     again when the evaluation is. Where no reply depends on others, everything on disk counts, not only whole chunks.
     """
-    ranks = ranks or Ranks()
     path = store.eval_file(phase, name)
     total = len(tasks) if player.by_chunk else 0
     done = ranks.told(lambda: _whole_chunks(path, total), f"what is on disk of {phase} {name}")
@@ -168,6 +168,12 @@ def measure(method: Method, episodes: Sequence[Episode], *, flexible: bool = Fal
         "verdicts": verdicts,
         "verdict_accuracy": balanced_accuracy(tuple(verdicts["right"].values()), tuple(verdicts["wrong"].values())),
     }
+
+
+def right_answers(episodes: Sequence[Episode]) -> Float[np.ndarray, " P"]:
+    """1 where the final answer is right, else 0, in the order of the problems' ids: what two runs are paired by."""
+    ordered = sorted(episodes, key=lambda e: e.task.id)
+    return np.array([grade(e.task, e.answer) == "right" for e in ordered], dtype=np.float64)
 
 
 def _verdicts(method: Method, episodes: Sequence[Episode]) -> dict[str, dict[str, int]]:

@@ -21,7 +21,7 @@ from counterpoint.algorithms import policy_loss
 from counterpoint.hooks import Hook, load_hook
 from counterpoint.models import Model, distinct
 from counterpoint.packing import Packed, Row, micro_batches, pack, rows_of, token_logp
-from counterpoint.ranks import Ranks
+from counterpoint.ranks import ALONE, Ranks
 from counterpoint.records import Sample, Sampling
 from counterpoint.rng import generator
 from counterpoint.settings import Settings
@@ -69,9 +69,9 @@ class Learner:
         sampling: Sampling,
         seed: int,
         exact_logprobs: bool = True,
-        ranks: Ranks | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
-        self.ranks = ranks or Ranks()
+        self.ranks = ranks
         self.models, self.settings, self.sampling, self.seed = dict(models), settings, sampling, seed
         self.exact_logprobs = exact_logprobs
         self.steps = 0

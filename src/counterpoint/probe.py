@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from counterpoint.controllers import Controller
+from counterpoint.dialogue import sibling_groups
 from counterpoint.models import ModelSettings, encode_chat, model_path, takes_system
 from counterpoint.records import NO_ID, Completion, Episode, Message, Request, Sampling
 
@@ -39,12 +37,9 @@ def loads_of(episodes: Iterable[Episode], share: float) -> Loads:
     """The requests of dialogues, each counted `share` times."""
     found: Loads = {}
     for episode in episodes:
-        groups: dict[int, list[Completion]] = {}
-        agents = {turn.group: turn.agent for turn in episode.turns}
-        for turn in episode.turns:
-            groups.setdefault(turn.group, []).append(turn.completion)
-        for group, replies in groups.items():
-            load = Load(agents[group], len(replies[0].prompt_ids), len(replies), len(replies[0].token_ids))
+        for turns in sibling_groups(episode).values():
+            reply = turns[0].completion
+            load = Load(turns[0].agent, len(reply.prompt_ids), len(turns), len(reply.token_ids))
             found[load] = found.get(load, 0.0) + share
     return found
 
@@ -56,18 +51,6 @@ def merged(parts: Iterable[Loads]) -> Loads:
         for load, count in part.items():
             total[load] = total.get(load, 0.0) + count
     return total
-
-
-class Talker:
-    """Takes the last action of a controller, which is to speak."""
-
-    def __init__(self, inner: Controller) -> None:
-        self.inner = inner
-
-    def probs(self, state: str) -> np.ndarray:
-        only = np.zeros_like(self.inner.probs(state))
-        only[-1] = 1.0
-        return only
 
 
 class Reader:

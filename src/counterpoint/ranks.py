@@ -72,6 +72,9 @@ class Ranks:
                     )
 
 
+ALONE = Ranks()
+
+
 class TorchRanks(Ranks):
     """Several processes joined by torch.distributed."""
 
@@ -115,7 +118,7 @@ def joined(settings: RanksSettings) -> Iterator[Ranks]:
     """The ranks of this run: those a launcher started, by the environment it sets, or this process alone."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
-        yield Ranks()
+        yield ALONE
         return
     rank = int(os.environ["RANK"])
     with _terminated(rank, world):

@@ -12,7 +12,7 @@ from counterpoint.config import Config
 from counterpoint.controllers import Controller
 from counterpoint.errors import ResumeError
 from counterpoint.progress import Progress
-from counterpoint.ranks import Ranks
+from counterpoint.ranks import ALONE, Ranks
 from counterpoint.records import Episode, Task
 from counterpoint.store import Store
 from counterpoint.team import Team
@@ -50,7 +50,7 @@ class Run:
     history: dict[str, Any] = field(default_factory=dict)
     cost: Cost = field(default_factory=Cost)
     step: int = 0
-    ranks: Ranks = field(default_factory=Ranks)
+    ranks: Ranks = ALONE
 
 
 def save(run: Run) -> None:

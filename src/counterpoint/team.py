@@ -9,7 +9,7 @@ from counterpoint.engines.base import Engine, Roster
 from counterpoint.errors import ConfigError
 from counterpoint.learner import Learner
 from counterpoint.models import Model, load_models
-from counterpoint.ranks import Ranks
+from counterpoint.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Team:
         return {a: {"name": m.settings.name, "sha256": m.sha256} for a, m in sorted(self.models.items())}
 
 
-def build_team(config: Config, ranks: Ranks | None = None) -> Team:
+def build_team(config: Config, ranks: Ranks = ALONE) -> Team:
     """Load what the config names."""
     own = {agent.name: agent.model or config.model for agent in config.agents}
     choice = {f"{agent}/{role}": own[agent] for agent in config.names for role in config.method.roles}

@@ -15,7 +15,7 @@ from counterpoint.errors import ConfigError, DataError, EngineError
 from counterpoint.evaluate import Player, evaluate_set, frozen_controllers, measure, unseen_decisions
 from counterpoint.play import failure
 from counterpoint.progress import Progress
-from counterpoint.ranks import Ranks
+from counterpoint.ranks import ALONE, Ranks
 from counterpoint.records import Task
 from counterpoint.run import Run, load_checkpoint, restore, save
 from counterpoint.step import take_step
@@ -32,10 +32,9 @@ def train(
     *,
     resume: bool = False,
     progress: Progress | None = None,
-    ranks: Ranks | None = None,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Any]:
     """Run `config` in the directory `out`; returns the summary that is also written there, by rank 0 of several."""
-    ranks = ranks or Ranks()
     store = _store(out, ranks)
     store.check(config.to_yaml(), resume=resume)
     run = prepare(config, store, progress or Progress(quiet=True), ranks)
@@ -63,13 +62,11 @@ def evaluation_config(target: str, overrides: Sequence[str]) -> Config:
 
 
 def evaluate_only(
-    target: str, overrides: Sequence[str], out: Path | None, progress: Progress, ranks: Ranks | None = None
+    target: str, config: Config, out: Path | None, progress: Progress, ranks: Ranks = ALONE
 ) -> tuple[dict[str, Any], Path]:
-    """Measure a run's newest checkpoint, or an untrained config, under possibly other settings; (summary, where)."""
-    ranks = ranks or Ranks()
+    """Measure a run's newest checkpoint, or an untrained config, under what `evaluation_config` gives; (summary, where)."""
     source = Path(target)
     is_run = (source / "config.yaml").is_file()
-    config = evaluation_config(target, overrides)
     if is_run and not config.engine.weights:
         raise ConfigError(
             f"engine {config.engine.name!r} loads no checkpoint, so it cannot measure the run {target}; "
@@ -107,7 +104,7 @@ def _agree(run: Run, source: Store) -> None:
     run.ranks.agree(facts, "the others to load")
 
 
-def prepare(config: Config, store: Store, progress: Progress, ranks: Ranks | None = None) -> Run:
+def prepare(config: Config, store: Store, progress: Progress, ranks: Ranks = ALONE) -> Run:
     """Load data and models and check everything that can be checked before step 1."""
     train_tasks = _load(config.tasks.train, "train", progress) if config.steps else ()
     eval_tasks = {}
@@ -121,7 +118,7 @@ def prepare(config: Config, store: Store, progress: Progress, ranks: Ranks | Non
         )
     team = build_team(config, ranks)
     controllers = config.method.controllers(config.names)
-    return Run(config, store, team, controllers, train_tasks, eval_tasks, progress, ranks=ranks or Ranks())
+    return Run(config, store, team, controllers, train_tasks, eval_tasks, progress, ranks=ranks)
 
 
 def _load(spec: Any, split: str, progress: Progress) -> Sequence[Task]:

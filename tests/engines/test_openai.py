@@ -17,7 +17,7 @@ from counterpoint.records import NO_ID, Message, Request, Sampling
 from counterpoint.rng import fold
 from counterpoint.store import read_episodes
 from counterpoint.testing import check_engine
-from counterpoint.train import evaluate_only, train
+from counterpoint.train import evaluate_only, evaluation_config, train
 from tests.engines.servers import drip, first, good, half, hang, reply, reset, running, says, status
 
 pytest.importorskip("httpx2", reason='httpx2 is not installed: pip install "counterpoint[serve]"')
@@ -323,7 +323,8 @@ def test_the_key_reaches_the_server_and_no_file_or_message(monkeypatch, capsys, 
 def test_it_does_not_train_and_loads_no_checkpoint(monkeypatch, capsys, tmp_path):
     with pytest.raises(ConfigError, match="engine 'openai' only answers: set steps=0"):
         train(load_config(None, ["engine=openai", "steps=1"]), tmp_path / "run")
+    run = str(tmp_path / "done")
     (tmp_path / "done").mkdir()
     (tmp_path / "done" / "config.yaml").write_text(load_config(None, ["steps=0"]).to_yaml())
     with pytest.raises(ConfigError, match="engine 'openai' loads no checkpoint"):
-        evaluate_only(str(tmp_path / "done"), ["engine=openai"], tmp_path / "x", None)
+        evaluate_only(run, evaluation_config(run, ["engine=openai"]), tmp_path / "x", None)

@@ -20,20 +20,11 @@ def files(out: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("credit", ["effective", "published_v1"])
-def test_history_is_restored_exactly(micro, tmp_path, monkeypatch, credit):
+def test_history_is_restored_exactly(micro, tmp_path, interrupted, credit):
     config = load_config(None, [*SETTINGS, f"model.name={micro}", f"method.credit={credit}"])
     train.train(config, tmp_path / "whole")
-    whole, take_step = files(tmp_path / "whole"), train.take_step
-
-    def stopping(run):
-        if run.step == 3:
-            raise KeyboardInterrupt
-        return take_step(run)
-
-    monkeypatch.setattr(train, "take_step", stopping)
-    with pytest.raises(KeyboardInterrupt):
-        train.train(config, tmp_path / "cut")
-    monkeypatch.setattr(train, "take_step", take_step)
+    whole = files(tmp_path / "whole")
+    interrupted(config, tmp_path / "cut", 3)
     train.train(config, tmp_path / "cut", resume=True)
     assert files(tmp_path / "cut") == whole
     assert b'"run"' in whole["checkpoints/000004/history.json"]

@@ -33,6 +33,17 @@ class Engine(Protocol):
         ...
 
 
+class Versioned:
+    """Counts what was published: the version that an engine's completions carry."""
+
+    version = 0
+
+    def publish(self, version: int | None = None) -> int:
+        """Takes the version given, else one more than before."""
+        self.version = self.version + 1 if version is None else version
+        return self.version
+
+
 @dataclass(frozen=True, slots=True)
 class Roster:
     """What an engine has to serve: for each adapter "AGENT/ROLE" its base model, and the shape of the adapters."""

@@ -26,7 +26,11 @@ from counterpoint.models import Model
 
 FAMILY = ("llama", "mistral", "qwen2", "qwen3")
 """`model_type` of the decoders this file knows: RMSNorm, rotary positions, grouped queries, gated MLP."""
-PARTS = (("q_proj", "k_proj", "v_proj"), ("o_proj",), ("gate_proj", "up_proj"), ("down_proj",))
+PRODUCTS = (
+    ("self_attn", ("q_proj", "k_proj", "v_proj")), ("self_attn", ("o_proj",)),
+    ("mlp", ("gate_proj", "up_proj")), ("mlp", ("down_proj",)),
+)  # fmt: skip
+"""The four products of a layer: where their linear layers are, and which share an input."""
 
 
 def fits(model: Model) -> bool:
@@ -38,15 +42,18 @@ def fits(model: Model) -> bool:
         and model.plain_head
         and model.device.type == "cpu"
         and model.dtype == torch.float32
-        and all(type(_plain(m)) is torch.nn.Linear for layer in model.base.model.layers for m in _linears(layer))
+        and all(type(m) is torch.nn.Linear for m in _linears(model))
     )
 
 
-def _linears(layer: Any) -> list[Any]:
-    return [getattr(layer.self_attn if n in _ATTENTION else layer.mlp, n) for part in PARTS for n in part]
-
-
-_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+def _linears(model: Model) -> list[Any]:
+    """Every linear layer of every product, without what PEFT puts around it."""
+    return [
+        _plain(getattr(getattr(layer, owner), name))
+        for layer in model.base.model.layers
+        for owner, names in PRODUCTS
+        for name in names
+    ]
 
 
 def _plain(module: Any) -> Any:
@@ -75,8 +82,7 @@ class FusedForward:
         self.backbone = model.base.model
         attention = self.backbone.layers[0].self_attn
         self.head_dim, self.scaling = attention.head_dim, attention.scaling
-        layers = [_plain(m) for layer in self.backbone.layers for m in _linears(layer)]
-        size = sum(m.weight.numel() * m.weight.element_size() for m in layers)
+        size = sum(m.weight.numel() * m.weight.element_size() for m in _linears(model))
         self.merges = size * len(model.adapters.names) <= merged_bytes
         self.products: list[list[_Product]] = []
         self.weights_of = -1
@@ -84,6 +90,7 @@ class FusedForward:
         self.order: Tensor | None = None  # rows sorted by adapter; None when they are already
         self.back: Tensor | None = None
         self.spans: list[tuple[int, int, int]] = []
+        self.blocks = torch.empty(0)  # the routing mask of every token, where adapters are not merged
         self.cache: SlotCache
 
     # ---- weights -------------------------------------------------------------------------------------------------
@@ -94,7 +101,10 @@ class FusedForward:
         self.cache = cache
         adapters = self.model.adapters
         if self.weights_of != adapters.refreshed:
-            self.products = [[self._product(layer, names) for names in PARTS] for layer in self.backbone.layers]
+            self.products = [
+                [self._product(getattr(layer, owner), names) for owner, names in PRODUCTS]
+                for layer in self.backbone.layers
+            ]
             self.weights_of = adapters.refreshed
         if self.rotary[0].shape[0] < cache.length + 1:
             self.rotary = self._tables(cache.length + 1)
@@ -107,9 +117,9 @@ class FusedForward:
         sin = torch.cat([-sin[..., : self.head_dim // 2], sin[..., self.head_dim // 2 :]], dim=-1)
         return cos[0][:, None], sin[0][:, None]
 
-    def _product(self, layer: Any, names: tuple[str, ...]) -> _Product:
+    def _product(self, owner: Any, names: tuple[str, ...]) -> _Product:
         adapters = self.model.adapters
-        layers = [getattr(layer.self_attn if n in _ATTENTION else layer.mlp, n) for n in names]
+        layers = [getattr(owner, name) for name in names]
         plain = [_plain(m) for m in layers]
         indices = [adapters.layers.index(m) if m in adapters.layers else None for m in layers]
         merged = None
@@ -133,7 +143,7 @@ class FusedForward:
                 out = linear(x, module.weight, module.bias)
                 if index is not None:
                     a, b = self.model.adapters.stacks[index]
-                    out += linear(linear(x, a).mul_(self.ranks), b)
+                    out += linear(linear(x, a).mul_(self.blocks), b)
                 outputs.append(out)
             return outputs
         parts = [linear(x[first:last], product.merged[k], product.bias) for k, first, last in self.spans]
@@ -150,7 +160,7 @@ class FusedForward:
         self.back = None if ordered else torch.from_numpy(np.argsort(order))
         if not self.merges:
             rows = torch.from_numpy(adapters[order])
-            self.ranks = self.model.adapters.mask(rows)[:, 0].repeat_interleave(tokens, dim=0)
+            self.blocks = self.model.adapters.mask(rows)[:, 0].repeat_interleave(tokens, dim=0)
 
     def prefill(self, ids: Int[Tensor, "R T"], first: int) -> None:
         """Keys and values of whole prompts, row i into slot first + i. The last layer runs only as far as these."""

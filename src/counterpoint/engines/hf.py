@@ -20,7 +20,7 @@ from jaxtyping import Int
 from pydantic import Field
 from torch import Tensor
 
-from counterpoint.engines.base import EngineSettings, Roster, encode
+from counterpoint.engines.base import EngineSettings, Roster, Versioned, encode
 from counterpoint.engines.fused import FusedForward, fits
 from counterpoint.engines.sampling import draw, uniforms
 from counterpoint.engines.slots import SlotCache
@@ -58,7 +58,7 @@ class _Group:
     logps: list[list[float]]
 
 
-class HFEngine:
+class HFEngine(Versioned):
     """Samples from any number of base models in this process; each agent's requests go to its own model."""
 
     def __init__(
@@ -73,7 +73,6 @@ class HFEngine:
         self.models = models
         self.max_rows = max_rows
         self.prefill_tokens = prefill_tokens
-        self.version = 0
         self.forwards: dict[int, Forward] = {
             id(model): FusedForward(model, merged_bytes=merged_mb << 20)
             if fused and fits(model)
@@ -84,8 +83,7 @@ class HFEngine:
     def publish(self, version: int | None = None) -> int:
         for model in distinct(self.models):
             model.adapters.refresh()
-        self.version = self.version + 1 if version is None else version
-        return self.version
+        return super().publish(version)
 
     def generate(
         self, requests: Sequence[Request], *, seeds: Sequence[int], sampling: Sampling

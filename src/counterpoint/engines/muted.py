@@ -13,11 +13,9 @@ class MutedEngine:
 
     def __init__(self, engine: Engine, agents: Collection[str]) -> None:
         self.engine, self.agents = engine, frozenset(agents)
-        self.version = 0
 
     def publish(self, version: int | None = None) -> int:
-        self.version = self.engine.publish(version)
-        return self.version
+        return self.engine.publish(version)
 
     def generate(
         self, requests: Sequence[Request], *, seeds: Sequence[int], sampling: Sampling
@@ -25,5 +23,5 @@ class MutedEngine:
         heard = [i for i, request in enumerate(requests) if request.agent.split("/")[0] not in self.agents]
         replies = self.engine.generate([requests[i] for i in heard], seeds=[seeds[i] for i in heard], sampling=sampling)
         found = dict(zip(heard, replies, strict=True))
-        empty = Completion("", (), (), (), "stop", self.version)
+        empty = Completion("", (), (), (), "stop", 0)
         return [found.get(i, [empty] * request.n) for i, request in enumerate(requests)]

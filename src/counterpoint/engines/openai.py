@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from counterpoint.engines.base import EngineSettings, Roster
+from counterpoint.engines.base import EngineSettings, Roster, Versioned
 from counterpoint.errors import ConfigError, MissingExtra
 from counterpoint.models import Model
 from counterpoint.records import NO_ID, Completion, Request, Sampling
@@ -101,8 +101,11 @@ class Refused(Exception):
         self.passing, self.wait = passing, wait
 
 
-class OpenAIEngine:
-    """Asks a server, `concurrency` requests at a time; keeps the key to itself."""
+class OpenAIEngine(Versioned):
+    """Asks a server, `concurrency` requests at a time; keeps the key to itself.
+
+    Publishing counts versions; what is served is the server's.
+    """
 
     def __init__(self, settings: OpenAISettings, names: Mapping[str, str], *, key: str) -> None:
         try:
@@ -111,7 +114,6 @@ class OpenAIEngine:
             raise MissingExtra("httpx2", "serve", "engine openai") from error
         self.http = httpx2
         self.settings, self.names, self._key = settings, dict(names), key
-        self.version = 0
 
     @property
     def _headers(self) -> dict[str, str]:
@@ -131,11 +133,6 @@ class OpenAIEngine:
             raise ConfigError(
                 f"{url} refuses access (HTTP {status}); set engine.key_variable to the name of the variable with a valid key"
             )
-
-    def publish(self, version: int | None = None) -> int:
-        """Counts versions; what is served is the server's."""
-        self.version = self.version + 1 if version is None else version
-        return self.version
 
     def generate(
         self, requests: Sequence[Request], *, seeds: Sequence[int], sampling: Sampling

@@ -16,7 +16,7 @@ from pydantic import Field, SerializeAsAny, field_validator
 from safetensors.torch import load, save
 
 from counterpoint.engines import make_engine_settings
-from counterpoint.engines.base import Engine, EngineSettings, Roster
+from counterpoint.engines.base import Engine, EngineSettings, Roster, Versioned
 from counterpoint.errors import ConfigError, CounterpointError, EngineError, MissingExtra
 from counterpoint.models import Model, distinct, load_models
 from counterpoint.records import Completion, Request, Sampling
@@ -58,16 +58,7 @@ class RaySettings(EngineSettings):
         return value
 
     def open(self, roster: Roster, models: Mapping[str, Model]) -> RayEngine:
-        return RayEngine(
-            partial(_open, self.inner, roster),
-            models,
-            replicas=self.replicas,
-            cpus=self.cpus,
-            gpus=self.gpus,
-            address=self.address,
-            deadline=self.deadline,
-            max_restarts=self.max_restarts,
-        )
+        return RayEngine(partial(_open, self.inner, roster), models, **self.model_dump(exclude={"name", "inner"}))
 
 
 def _open(inner: EngineSettings, roster: Roster) -> Opened:
@@ -75,7 +66,7 @@ def _open(inner: EngineSettings, roster: Roster) -> Opened:
     return inner.open(roster, models), models
 
 
-class RayEngine:
+class RayEngine(Versioned):
     """Shards requests over replicas of what `make` opens; `models` are those of this process, whose adapters are published."""
 
     def __init__(
@@ -97,14 +88,13 @@ class RayEngine:
         self.needs = f"{cpus:g} CPUs and {gpus:g} GPUs"
         self.make = self.ray.put(make)
         self.replicas = [self.actor.remote(self.make) for _ in range(replicas)]
-        self.version = self.publish(0)
+        self.publish(0)
         self._call({i: lambda replica: replica.open.remote() for i in range(replicas)}, "to open its engine")
 
     def publish(self, version: int | None = None) -> int:
         state = {k: v for model in distinct(self.models) for k, v in model.adapters.state().items()}
         self.weights = self.ray.put(save(state))
-        self.version = self.version + 1 if version is None else version
-        return self.version
+        return super().publish(version)
 
     def generate(
         self, requests: Sequence[Request], *, seeds: Sequence[int], sampling: Sampling

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from counterpoint.engines.base import Versioned
 from counterpoint.records import Completion, Request, Sampling
 from counterpoint.rng import fold
 
@@ -11,7 +12,7 @@ Script = Callable[[Request, int], str]
 """(request, seed of this sibling) -> reply text."""
 
 
-class ScriptedEngine:
+class ScriptedEngine(Versioned):
     """Replies are `script(request, seed)`; ids are UTF-8 bytes + 3 with EOS 2, log-probabilities are -1 a token.
 
     Counts what it is asked: `completions`, `tokens`, `calls` (generate calls), so that a test can check
@@ -20,12 +21,7 @@ class ScriptedEngine:
 
     def __init__(self, script: Script) -> None:
         self.script = script
-        self.version = 0
         self.calls = self.completions = self.tokens = self.prompt_tokens = 0
-
-    def publish(self, version: int | None = None) -> int:
-        self.version = self.version + 1 if version is None else version
-        return self.version
 
     def generate(
         self, requests: Sequence[Request], *, seeds: Sequence[int], sampling: Sampling

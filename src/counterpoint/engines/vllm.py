@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from counterpoint.engines.base import EngineSettings, Roster, encode
+from counterpoint.engines.base import EngineSettings, Roster, Versioned, encode
 from counterpoint.errors import ConfigError, MissingExtra
 from counterpoint.models import Model, distinct, model_path
 from counterpoint.records import Completion, Request, Sampling
@@ -123,7 +123,7 @@ def _context(settings: VLLMSettings, model: Model) -> int:
     return min(settings.context or model.context, model.context)
 
 
-class VLLMEngine:
+class VLLMEngine(Versioned):
     """Samples from vLLM with the adapters as they were last published."""
 
     def __init__(self, settings: VLLMSettings, models: Mapping[str, Model]) -> None:
@@ -134,14 +134,13 @@ class VLLMEngine:
         self.servers = [vllm.LLM(**engine_options(settings, model)) for model in self.distinct]
         self.folder = Path(tempfile.mkdtemp(prefix="counterpoint-adapters-"))
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-        self.version = self.publication = 0
+        self.publication = 0
         self._write()
 
     def publish(self, version: int | None = None) -> int:
-        self.version = self.version + 1 if version is None else version
         self.publication += 1  # grows always; a resumed run may set the version back
         self._write()
-        return self.version
+        return super().publish(version)
 
     def _write(self) -> None:
         """The adapters' weights where vLLM reads them; those of the last publication are read no more."""
