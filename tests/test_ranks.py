@@ -153,11 +153,17 @@ SETTINGS = [
 ]  # fmt: skip
 
 PROGRAM = """
-import os, signal, sys
+import atexit, os, signal, sys
+from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from counterpoint import cli, learner
 victim, step = sys.argv.pop(1), learner.Learner.step
+
+@atexit.register
+def tell_threads():
+    names = [comm.read_text().strip() for comm in Path("/proc/self/task").glob("*/comm")]
+    os.write(2, f"threads at exit: {' '.join(names)}\\n".encode())
 
 def dying(self, samples):
     if self.steps == 1:
@@ -189,6 +195,9 @@ def two(tmp_path_factory):
     done = trained(folder, "two")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("report:") == 1
+    threads = [line for line in done.stderr.splitlines() if line.startswith("threads at exit:")]
+    assert len(threads) == 2
+    assert "gloo" not in "".join(threads), "a gloo thread that outlives its group may abort the process while it ends"
     return folder / "two"
 
 
