@@ -55,6 +55,50 @@ def micro(tmp_path_factory):
     return str(folder)
 
 
+FAMILY_NAMES = ("a/x", "b/x", "c/x")
+FAMILY_SHAPE = {
+    "vocab_size": 512, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 512, "head_dim": 8, "tie_word_embeddings": False,
+    "pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1,
+}  # fmt: skip
+
+
+@pytest.fixture(params=["llama", "mistral", "qwen2", "qwen3"])
+def family(request, micro, tmp_path):
+    """family(targets): a random model of a family with the micro tokenizer, its three adapters away from zero."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    from counterpoint.lora import LoraSettings
+    from counterpoint.models import Model, ModelSettings
+
+    window = {"sliding_window": None} if request.param == "mistral" else {}
+    config = AutoConfig.for_model(request.param, **FAMILY_SHAPE, **window)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(micro).save_pretrained(tmp_path)
+
+    def make(targets="all-linear"):
+        lora = LoraSettings(r=4, targets=targets)
+        made = Model(ModelSettings(name=str(tmp_path), device="cpu"), FAMILY_NAMES, lora=lora, seed=0)
+        draw = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for module in made.base.modules():  # biases and norms that are not their initial zeros and ones
+                for name in ("bias", "weight"):
+                    value = getattr(module, name, None)
+                    if isinstance(value, torch.Tensor) and value.dim() == 1:
+                        value.add_(torch.randn(value.shape, generator=draw) * 0.1)
+            for name in FAMILY_NAMES:
+                for key, value in made.adapters.parameters(name).items():
+                    if key.endswith("B"):
+                        value.copy_(torch.randn(value.shape, generator=draw) * 0.2)
+        made.adapters.refresh()
+        return made
+
+    return make
+
+
 @pytest.fixture
 def interrupted(monkeypatch):
     """interrupted(config, out, step): a training run that is stopped when step `step` is about to be taken."""

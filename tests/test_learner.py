@@ -8,7 +8,7 @@ import torch
 
 from counterpoint.engines.sampling import log_softmax
 from counterpoint.learner import Learner, LearnerSettings, Meter
-from counterpoint.packing import pack, rows_of
+from counterpoint.packing import replies_of, rows_of
 from counterpoint.records import Message, Request, Sample, Sampling
 from counterpoint.rng import fold
 
@@ -56,18 +56,18 @@ def test_on_policy_ratio_is_one(team):
 def test_packed_siblings_equal_separate_sequences(team):
     """Log-probabilities and gradients of [prompt | reply | reply ...] rows equal one sequence at a time."""
     model = next(iter(team.models.values()))
-    learner, samples = learner_of(team, token_budget=100_000), samples_of(team)
-    batch = pack(rows_of(samples), model)
-    with torch.no_grad():
-        packed = learner.logp(model, batch, batch.adapter)
-    for row, sample in zip(packed, [s for r in rows_of(samples) for s in r.samples], strict=True):
-        ids = torch.tensor([sample.prompt_ids + sample.token_ids])
-        index = torch.tensor([model.adapters.names.index(sample.agent)])
-        with torch.no_grad(), model.adapters.routed(index, live=True):
-            logits = model.base(input_ids=ids).logits[0, len(sample.prompt_ids) - 1 : -1]
-        alone = log_softmax(logits, SAMPLING.temperature).gather(-1, torch.tensor(sample.token_ids)[:, None])[:, 0]
-        torch.testing.assert_close(row[: len(alone)], alone, atol=1e-5, rtol=1e-5)
-        assert (row[len(alone) :] == 0).all()
+    learner = learner_of(team, token_budget=100_000)
+    for _, rows in learner._micro(rows_of(samples_of(team))):
+        with torch.no_grad():
+            packed = learner.logp(model, rows, replies_of(rows, model.device))
+        for row, sample in zip(packed, [s for r in rows for s in r.samples], strict=True):
+            ids = torch.tensor([sample.prompt_ids + sample.token_ids])
+            index = torch.tensor([model.adapters.names.index(sample.agent)])
+            with torch.no_grad(), model.adapters.routed(index, live=True):
+                logits = model.base(input_ids=ids).logits[0, len(sample.prompt_ids) - 1 : -1]
+            alone = log_softmax(logits, SAMPLING.temperature).gather(-1, torch.tensor(sample.token_ids)[:, None])[:, 0]
+            torch.testing.assert_close(row[: len(alone)], alone, atol=1e-5, rtol=1e-5)
+            assert (row[len(alone) :] == 0).all()
 
 
 def test_every_split_of_a_batch_gives_the_same_gradient(team):

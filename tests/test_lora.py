@@ -130,3 +130,14 @@ def test_a_batch_of_one_adapter_learns_as_it_does_in_company(team):
         found.append([out.detach(), *(p.grad for p in model.adapters.parameters("agent0/proposer").values())])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings")
+def test_targets_on_an_embedding(micro):
+    with pytest.raises(ConfigError, match="names an embedding; adapters go on linear layers only"):
+        Model(
+            ModelSettings(name=micro, device="cpu"),
+            ["a/x"],
+            lora=LoraSettings(targets=("q_proj", "embed_tokens")),
+            seed=0,
+        )

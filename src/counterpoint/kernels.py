@@ -1,6 +1,7 @@
-"""The linear product on the CPU in float32: by oneDNN, which uses AVX-512 on every processor that has it.
+"""The linear product on the CPU in float32: by oneDNN where the processor has AVX-512, by MKL elsewhere.
 
-torch itself takes MKL here, which keeps to AVX2 on processors that are not Intel's: half the rate. Outputs agree up to rounding.
+torch itself always takes MKL, which keeps to AVX2 on processors that are not Intel's: half the rate. Outputs agree up to
+rounding.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-ONEDNN: bool = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # type: ignore[no-untyped-call]
+ONEDNN: bool = (
+    torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+    and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+)
 BLOCK = 32
 """oneDNN compiles a kernel for every shape it meets, and keeps it: only multiples of this many rows are shown to it."""
 LARGEST = 512

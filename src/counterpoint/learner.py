@@ -7,6 +7,7 @@ sequences of the whole minibatch, however that is split into micro-batches and o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,12 +20,14 @@ from torch.utils.checkpoint import checkpoint
 
 from counterpoint.algorithms import policy_loss
 from counterpoint.hooks import Hook, load_hook
+from counterpoint.llama import fits
 from counterpoint.models import Model, distinct
-from counterpoint.packing import Packed, Row, micro_batches, pack, rows_of, token_logp
+from counterpoint.packing import Replies, Row, micro_batches, pack, replies_of, rows_of, token_logp
 from counterpoint.ranks import ALONE, Ranks
 from counterpoint.records import Sample, Sampling
 from counterpoint.rng import generator
 from counterpoint.settings import Settings
+from counterpoint.teacher_forced import TeacherForced
 
 Algorithm = Literal["gspo", "grpo", "dr_grpo", "reinforce_pp"]
 
@@ -56,6 +59,8 @@ class LearnerSettings(Settings):
     """Tokens of one micro-batch; changes memory and speed, not gradients."""
     activation_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, more time."""
+    fused: bool = True
+    """Learn with the written-out forward and backward pass where the model allows it (Llama family, CPU, float32)."""
 
 
 class Learner:
@@ -80,8 +85,11 @@ class Learner:
             agent: torch.optim.Adam(parameters.values(), lr=settings.lr)
             for agent, parameters in self.parameters.items()
         }
-        if settings.activation_checkpointing:
-            for model in distinct(models):
+        self.written: dict[int, TeacherForced] = {}  # by id of the models that have a written-out pass
+        for model in distinct(models):
+            if settings.fused and model.adapters.merges and fits(model):
+                self.written[id(model)] = TeacherForced(model, recompute=settings.activation_checkpointing)
+            elif settings.activation_checkpointing:
                 _recompute_activations(model)
 
     def step(self, samples: Sequence[Sample]) -> dict[str, float]:
@@ -102,9 +110,9 @@ class Learner:
         """The samples with old log-probabilities of this learner's own; meters how far off theirs were."""
         done: dict[int, Sample] = {}
         for model, micro in self._micro(rows_of(samples)):
-            batch = pack(micro, model)
-            logp = self.logp(model, batch, batch.adapter)
-            gaps = (logp - batch.old_logp).abs()
+            replies = replies_of(micro, model.device)
+            logp = self.logp(model, micro, replies)
+            gaps = (logp - replies.old_logp).abs()
             for sample, own, gap in zip((s for row in micro for s in row.samples), logp, gaps, strict=True):
                 count = len(sample.token_ids)
                 done[id(sample)] = replace(sample, old_logp=tuple(own[:count].tolist()))
@@ -150,19 +158,18 @@ class Learner:
     def _backward(
         self, model: Model, rows: Sequence[Row], counts: Mapping[str, int], meter: Meter, first: bool
     ) -> None:
-        batch = pack(rows, model)
-        ref = None
+        replies, ref = replies_of(rows, model.device), None
         if self.settings.kl:
             with torch.no_grad():
-                ref = self.logp(model, batch, torch.full_like(batch.adapter, -1))
-        with model.adapters.routed(batch.adapter, live=True):  # the backward pass may run layers again
-            logp = self._routed_logp(model, batch)
-            torch.autograd.backward(self._loss_of(rows, batch, logp, ref, counts, meter, first))
+                ref = self.logp(model, rows, replies, base=True)
+        with self._routed(model, rows):  # the backward pass may run layers again
+            logp = self.logp(model, rows, replies)
+            torch.autograd.backward(self._loss_of(rows, replies, logp, ref, counts, meter, first))
 
     def _loss_of(
         self,
         rows: Sequence[Row],
-        batch: Packed,
+        replies: Replies,
         logp: Tensor,
         ref: Tensor | None,
         counts: Mapping[str, int],
@@ -170,12 +177,12 @@ class Learner:
         first: bool,
     ) -> Tensor:
         """The sum over adapters of their own mean losses; `counts` are their sequences in the whole minibatch."""
-        old, mask = batch.old_logp, batch.mask
+        old, mask = replies.old_logp, replies.mask
         total = logp.new_zeros(())
         for agent in sorted({row.agent for row in rows}):
             own = torch.tensor([s.agent == agent for row in rows for s in row.samples], device=logp.device)
             loss, stats = self._loss()(
-                logp[own], old[own], mask[own], batch.advantage[own], denominator=float(counts[agent])
+                logp[own], old[own], mask[own], replies.advantage[own], denominator=float(counts[agent])
             )
             if ref is not None:
                 penalty = policy_loss.kl(logp[own], ref[own], mask[own], denominator=float(counts[agent]))
@@ -201,16 +208,22 @@ class Learner:
         function = getattr(policy_loss, s.algorithm)
         return lambda *args, **kw: function(*args, **options, **kw)
 
-    def logp(self, model: Model, batch: Packed, adapter: Tensor) -> Tensor:
-        """log pi of every reply token at the sampling temperature, [N sequences, T], row b under adapter[b]."""
-        with model.adapters.routed(adapter, live=True):
-            return self._routed_logp(model, batch)
+    def logp(self, model: Model, rows: Sequence[Row], replies: Replies, *, base: bool = False) -> Tensor:
+        """log pi of every reply token at the sampling temperature, [N sequences, T]; `base`: with the adapter off."""
+        if id(model) in self.written:  # micro-batches of one adapter
+            hidden = self.written[id(model)].hidden(rows, None if base else rows[0].agent)
+        else:
+            packed = pack(rows, model.device)
+            with self._routed(model, rows, base=base):
+                hidden = model.hidden(packed.ids, packed.positions, packed.attention)[packed.row_of, packed.at]
+        values = token_logp(model, hidden, replies.targets, self.sampling.temperature)
+        return hidden.new_zeros(replies.mask.shape, dtype=torch.float32).masked_scatter(replies.mask, values)
 
-    def _routed_logp(self, model: Model, batch: Packed) -> Tensor:
-        hidden = model.hidden(batch.ids, batch.positions, batch.attention)
-        picked = hidden[batch.row_of, batch.at]
-        values = token_logp(model, picked, batch.targets, self.sampling.temperature)
-        return picked.new_zeros(batch.mask.shape, dtype=torch.float32).masked_scatter(batch.mask, values)
+    def _routed(self, model: Model, rows: Sequence[Row], *, base: bool = False) -> AbstractContextManager[None]:
+        """Inside, every forward of the model has one row of the batch a `rows`, under its own adapter or none."""
+        names = model.adapters.names
+        numbers = [-1 if base else names.index(row.agent) for row in rows]
+        return model.adapters.routed(torch.tensor(numbers, device=model.device), live=True)
 
     # ---- state ---------------------------------------------------------------------------------------------------
 

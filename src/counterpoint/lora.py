@@ -58,6 +58,10 @@ class Adapters:
         self.layers = [m for m in self.peft.modules() if isinstance(m, LoraLayer)]
         if not self.layers:
             raise ConfigError(f"no linear layer matches lora.targets={settings.targets!r}; name layers of this model")
+        if not all(self.names[0] in layer.lora_A for layer in self.layers):
+            raise ConfigError(
+                f"lora.targets={settings.targets!r} names an embedding; adapters go on linear layers only"
+            )
         self.peft.base_model.disable_adapter_layers()
         self.peft.requires_grad_(False)
         for index, layer in enumerate(self.layers):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from counterpoint.engines.sampling import log_softmax
 from counterpoint.errors import ConfigError
+from counterpoint.kernels import linear
 from counterpoint.models import Model
 from counterpoint.records import Sample
 
@@ -36,19 +38,24 @@ class Row:
 
 
 @dataclass(slots=True)
-class Packed:
-    """One micro-batch."""
+class Replies:
+    """What is known of the N replies of a micro-batch, M tokens in all, in order."""
 
-    ids: Int[Tensor, "B L"]
-    positions: Int[Tensor, "B L"]
-    attention: Bool[Tensor, "B 1 L L"]
-    adapter: Int[Tensor, " B"]
-    row_of: Int[Tensor, " M"]  # the row of what predicts each reply token
-    at: Int[Tensor, " M"]  # its column
     targets: Int[Tensor, " M"]
     mask: Bool[Tensor, "N T"]  # reply tokens of every sequence
     old_logp: Float[Tensor, "N T"]
     advantage: Float[Tensor, " N"]
+
+
+@dataclass(slots=True)
+class Packed:
+    """The tokens of one micro-batch."""
+
+    ids: Int[Tensor, "B L"]
+    positions: Int[Tensor, "B L"]
+    attention: Bool[Tensor, "B 1 L L"]
+    row_of: Int[Tensor, " M"]  # the row of what predicts each reply token
+    at: Int[Tensor, " M"]  # its column
 
 
 def rows_of(samples: Sequence[Sample]) -> list[Row]:
@@ -77,20 +84,28 @@ def micro_batches(rows: Sequence[Row], budget: int, *, apart: bool = False) -> I
         yield batch
 
 
-def pack(rows: Sequence[Row], model: Model) -> Packed:
-    """Tensors of a micro-batch on the model's device."""
-    width = max(row.width for row in rows)
+def replies_of(rows: Sequence[Row], device: torch.device) -> Replies:
+    """Targets, old log-probabilities and advantages of a micro-batch."""
     sequences = [s for row in rows for s in row.samples]
-    longest = max(len(s.token_ids) for s in sequences)
+    sizes = torch.tensor([len(s.token_ids) for s in sequences])
+    mask = torch.arange(int(sizes.max()))[None] < sizes[:, None]
+    old = torch.zeros(mask.shape).masked_scatter_(mask, torch.tensor([p for s in sequences for p in s.old_logp]))
+    return Replies(
+        torch.tensor([i for s in sequences for i in s.token_ids], device=device),
+        mask.to(device),
+        old.to(device),
+        torch.tensor([s.advantage for s in sequences], dtype=torch.float32, device=device),
+    )
+
+
+def pack(rows: Sequence[Row], device: torch.device) -> Packed:
+    """A micro-batch as padded rows under a block mask."""
+    width = max(row.width for row in rows)
     ids = torch.zeros(len(rows), width, dtype=torch.long)
     positions = torch.zeros_like(ids)
     segment = torch.full_like(ids, -1)  # 0 prompt, 1.. replies, -1 padding
-    mask = torch.zeros(len(sequences), longest, dtype=torch.bool)
-    old = torch.zeros(len(sequences), longest)
     row_of: list[int] = []
     at: list[int] = []
-    targets: list[int] = []
-    n = 0
     for b, row in enumerate(rows):
         p = len(row.prompt)
         ids[b, :p] = torch.tensor(row.prompt)
@@ -104,37 +119,55 @@ def pack(rows: Sequence[Row], model: Model) -> Packed:
             segment[b, start : start + t - 1] = j
             row_of += [b] * t
             at += [p - 1, *range(start, start + t - 1)]
-            targets += sample.token_ids
-            mask[n, :t] = True
-            old[n, :t] = torch.tensor(sample.old_logp)
             start += t - 1
-            n += 1
     causal = torch.ones(width, width, dtype=torch.bool).tril()
     seen = (segment[:, None, :] == 0) | (segment[:, None, :] == segment[:, :, None])
-    names = model.adapters.names
-    device = model.device
     return Packed(
         ids.to(device),
         positions.to(device),
         (causal & seen)[:, None].to(device),
-        torch.tensor([names.index(row.agent) for row in rows], device=device),
         torch.tensor(row_of, device=device),
         torch.tensor(at, device=device),
-        torch.tensor(targets, device=device),
-        mask.to(device),
-        old.to(device),
-        torch.tensor([s.advantage for s in sequences], dtype=torch.float32, device=device),
     )
 
 
 def token_logp(model: Model, hidden: Tensor, targets: Tensor, temperature: float) -> Tensor:
     """log-probabilities of `targets` [M] from hidden states [M, H]; logits live only a chunk at a time."""
+    size = max(1, CHUNK // model.vocab_size)
+    head = model.base.get_output_embeddings()
+    if model.plain_head and type(head) is torch.nn.Linear:
+        logp: Tensor = _TokenLogp.apply(hidden, head.weight, head.bias, targets, temperature, size)  # type: ignore[no-untyped-call]
+        return logp
 
     def chunk(h: Tensor, ids: Tensor) -> Tensor:
         return log_softmax(model.head(h), temperature).gather(-1, ids[:, None])[:, 0]
 
-    size = max(1, CHUNK // model.vocab_size)
     if len(hidden) <= size:
         return chunk(hidden, targets)
     parts = zip(torch.split(hidden, size), torch.split(targets, size), strict=True)
     return torch.cat([checkpoint(chunk, h, ids, use_reentrant=False) for h, ids in parts])
+
+
+class _TokenLogp(torch.autograd.Function):
+    """log softmax(h W^T + b)[y] under a frozen head. The gradient, (W_y - sum_v p_v W_v) / temperature a token, is taken
+    along forward, so that no logits are kept or computed twice."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float, size: int
+    ) -> Tensor:
+        values, slopes = [], []
+        for h, ids in zip(torch.split(hidden, size), torch.split(targets, size), strict=True):
+            logp = log_softmax(linear(h, weight, bias), temperature)
+            values.append(logp.gather(-1, ids[:, None])[:, 0])
+            if ctx.needs_input_grad[0]:
+                mean = linear(logp.exp_().to(weight.dtype), weight.T)
+                slopes.append((weight[ids] - mean).div_(temperature or 1.0))
+        if slopes:
+            ctx.save_for_backward(torch.cat(slopes))
+        return torch.cat(values)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+        (slopes,) = ctx.saved_tensors
+        return (grads[0][:, None] * slopes).to(slopes.dtype), None, None, None, None, None

@@ -124,7 +124,6 @@ def joined(settings: RanksSettings) -> Iterator[Ranks]:
     with _terminated(rank, world):
         ranks = TorchRanks(rank, world, settings.timeout)
         backend = _backend(int(os.environ.get("LOCAL_RANK", rank)))
-        import torch.distributed.nn  # its defaults keep the group they find when imported, and its threads with it
         from torch import distributed
 
         with ranks._waiting("the others to start"):

@@ -3,48 +3,15 @@
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
-from counterpoint.engines.fused import FAMILY, FusedForward, _spans, fits
+from counterpoint import kernels
+from counterpoint.engines.fused import FusedForward, _spans
 from counterpoint.engines.hf import HFEngine, PlainForward
 from counterpoint.kernels import BLOCK, LARGE_WEIGHT, linear
-from counterpoint.lora import LoraSettings
-from counterpoint.models import Model, ModelSettings
+from counterpoint.llama import fits
 from counterpoint.records import Message, Request, Sampling
 from counterpoint.rng import fold
-
-NAMES = ("a/x", "b/x", "c/x")
-SHAPE = {
-    "vocab_size": 512, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 512, "head_dim": 8, "tie_word_embeddings": False,
-    "pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1,
-}  # fmt: skip
-
-
-@pytest.fixture(params=FAMILY)
-def model(request, micro, tmp_path):
-    """A random model of a family with the micro tokenizer, its adapters away from zero."""
-    from transformers import AutoTokenizer
-
-    config = AutoConfig.for_model(
-        request.param, **SHAPE, **({"sliding_window": None} if request.param == "mistral" else {})
-    )
-    torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(micro).save_pretrained(tmp_path)
-    made = Model(ModelSettings(name=str(tmp_path), device="cpu"), NAMES, lora=LoraSettings(r=4), seed=0)
-    with torch.no_grad():
-        for module in made.base.modules():  # biases and norms that are not their initial zeros and ones
-            for name in ("bias", "weight"):
-                value = getattr(module, name, None)
-                if isinstance(value, torch.Tensor) and value.dim() == 1:
-                    value.add_(torch.randn(value.shape) * 0.1)
-        for name in NAMES:
-            for key, value in made.adapters.parameters(name).items():
-                if key.endswith("B"):
-                    value.copy_(torch.randn(value.shape) * 0.2)
-    made.adapters.refresh()
-    return made
+from tests.conftest import FAMILY_NAMES as NAMES
 
 
 def asked(n):
@@ -53,7 +20,8 @@ def asked(n):
 
 @pytest.mark.parametrize("merged_mb", [256, 0], ids=["merged", "thin"])
 @pytest.mark.parametrize("n", [1, 3])
-def test_same_tokens_and_log_probabilities_as_transformers(model, merged_mb, n):
+def test_same_tokens_and_log_probabilities_as_transformers(family, merged_mb, n):
+    model = family()
     assert fits(model)
     fused = HFEngine(dict.fromkeys(NAMES, model), max_rows=12, merged_mb=merged_mb)
     plain = HFEngine(dict.fromkeys(NAMES, model), max_rows=12, fused=False)
@@ -71,7 +39,8 @@ def test_same_tokens_and_log_probabilities_as_transformers(model, merged_mb, n):
             assert a.logprobs == pytest.approx(b.logprobs, abs=2e-5)
 
 
-def test_new_weights_are_used_after_a_refresh_only(model):
+def test_new_weights_are_used_after_a_refresh_only(family):
+    model = family()
     engine = HFEngine(dict.fromkeys(NAMES, model))
     ask = [Request("b/x", (Message("user", "1 + 2"),), "t", 4)]
 
@@ -86,7 +55,9 @@ def test_new_weights_are_used_after_a_refresh_only(model):
     assert replies() != before
 
 
-def test_what_the_pass_does_not_know_is_left_to_transformers(model):
+def test_what_the_pass_does_not_know_is_left_to_transformers(family):
+    assert not fits(family(targets=("q_proj", "lm_head")))
+    model = family()
     model.base.config.hidden_act = "gelu"
     assert not fits(model)
     assert isinstance(next(iter(HFEngine({"a/x": model}).forwards.values())), PlainForward)
@@ -101,7 +72,8 @@ def test_rows_are_sorted_by_adapter():
 @pytest.mark.parametrize("rows", [1, BLOCK - 1, BLOCK, 3 * BLOCK, 512, 513, 1111])
 @pytest.mark.parametrize("width", [40, LARGE_WEIGHT // 24 + 1])
 @pytest.mark.parametrize("bias", [True, False])
-def test_linear_is_the_linear_product(rows, width, bias):
+def test_linear_is_the_linear_product(rows, width, bias, monkeypatch):
+    monkeypatch.setattr(kernels, "ONEDNN", hasattr(torch.ops.mkldnn, "_linear_pointwise"))  # on any processor
     draw = torch.Generator().manual_seed(rows)
     x, weight = torch.randn(rows, 24, generator=draw), torch.randn(width, 24, generator=draw)
     b = torch.randn(width, generator=draw) if bias else None

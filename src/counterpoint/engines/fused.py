@@ -22,43 +22,8 @@ from torch.nn import functional as F  # noqa: N812
 
 from counterpoint.engines.slots import SlotCache
 from counterpoint.kernels import linear
+from counterpoint.llama import PRODUCTS, joint_bias, linears, norm, plain, rotary
 from counterpoint.models import Model
-
-FAMILY = ("llama", "mistral", "qwen2", "qwen3")
-"""`model_type` of the decoders this file knows: RMSNorm, rotary positions, grouped queries, gated MLP."""
-PRODUCTS = (
-    ("self_attn", ("q_proj", "k_proj", "v_proj")), ("self_attn", ("o_proj",)),
-    ("mlp", ("gate_proj", "up_proj")), ("mlp", ("down_proj",)),
-)  # fmt: skip
-"""The four products of a layer: where their linear layers are, and which share an input."""
-
-
-def fits(model: Model) -> bool:
-    """Whether the model is of the family, on a CPU, in float32, its linear layers plain ones."""
-    config = model.base.config
-    return (
-        config.model_type in FAMILY
-        and getattr(config, "hidden_act", "") == "silu"
-        and model.plain_head
-        and model.device.type == "cpu"
-        and model.dtype == torch.float32
-        and all(type(m) is torch.nn.Linear for m in _linears(model))
-    )
-
-
-def _linears(model: Model) -> list[Any]:
-    """Every linear layer of every product, without what PEFT puts around it."""
-    return [
-        _plain(getattr(getattr(layer, owner), name))
-        for layer in model.base.model.layers
-        for owner, names in PRODUCTS
-        for name in names
-    ]
-
-
-def _plain(module: Any) -> Any:
-    """The linear layer inside a PEFT layer."""
-    return getattr(module, "base_layer", module)
 
 
 @dataclass(slots=True)
@@ -82,7 +47,7 @@ class FusedForward:
         self.backbone = model.base.model
         attention = self.backbone.layers[0].self_attn
         self.head_dim, self.scaling = attention.head_dim, attention.scaling
-        size = sum(m.weight.numel() * m.weight.element_size() for m in _linears(model))
+        size = sum(m.weight.numel() * m.weight.element_size() for m in linears(model))
         self.merges = size * len(model.adapters.names) <= merged_bytes
         self.products: list[list[_Product]] = []
         self.weights_of = -1
@@ -107,33 +72,22 @@ class FusedForward:
             ]
             self.weights_of = adapters.refreshed
         if self.rotary[0].shape[0] < cache.length + 1:
-            self.rotary = self._tables(cache.length + 1)
+            self.rotary = rotary(self.model, cache.length + 1)
         yield
-
-    def _tables(self, length: int) -> tuple[Tensor, Tensor]:
-        """Cosine and sine [length, 1, head_dim] by position; the sine signed so that no half need be negated."""
-        at = torch.arange(length, device=self.model.device)[None]
-        cos, sin = self.backbone.rotary_emb(self.backbone.embed_tokens.weight, at)
-        sin = torch.cat([-sin[..., : self.head_dim // 2], sin[..., self.head_dim // 2 :]], dim=-1)
-        return cos[0][:, None], sin[0][:, None]
 
     def _product(self, owner: Any, names: tuple[str, ...]) -> _Product:
         adapters = self.model.adapters
         layers = [getattr(owner, name) for name in names]
-        plain = [_plain(m) for m in layers]
+        bare = [plain(m) for m in layers]
         indices = [adapters.layers.index(m) if m in adapters.layers else None for m in layers]
         merged = None
         if self.merges:
             parts = [
                 p.weight[None].expand(len(adapters.names), -1, -1) if i is None else adapters.merged(i)
-                for p, i in zip(plain, indices, strict=True)
+                for p, i in zip(bare, indices, strict=True)
             ]
             merged = torch.cat(parts, dim=1)
-        biases = [p.bias for p in plain]
-        bias = None
-        if any(b is not None for b in biases):
-            bias = torch.cat([torch.zeros(len(p.weight)) if p.bias is None else p.bias for p in plain])
-        return _Product([len(p.weight) for p in plain], merged, bias, plain, indices)
+        return _Product([len(p.weight) for p in bare], merged, joint_bias(bare), bare, indices)
 
     def _apply(self, product: _Product, x: Float[Tensor, "N in"]) -> list[Tensor]:
         """Outputs of the product's layers for rows in the order of `spans`."""
@@ -197,17 +151,17 @@ class FusedForward:
             attended = F.scaled_dot_product_attention(q, keys, values, attn_mask=bias, scale=self.scaling)
             x = self._rest(number, x, attended.view(rows, self.heads, size, self.head_dim).transpose(1, 2))
         head = self.model.base.get_output_embeddings()
-        logits = linear(_norm(x, self.backbone.norm), head.weight, head.bias).view(-1, size, len(head.weight))
+        logits = linear(norm(x, self.backbone.norm), head.weight, head.bias).view(-1, size, len(head.weight))
         return logits if self.back is None else logits[self.back]
 
     def _heads(self, number: int, x: Tensor, tokens: int, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value [R, heads, T, head_dim] of a layer, rotated, in slot order."""
         layer = self.backbone.layers[number]
         attention = layer.self_attn
-        parts = self._apply(self.products[number][0], _norm(x, layer.input_layernorm))
+        parts = self._apply(self.products[number][0], norm(x, layer.input_layernorm))
         q, k, v = (part.view(-1, tokens, part.shape[1] // self.head_dim, self.head_dim) for part in parts)
         if hasattr(attention, "q_norm"):
-            q, k = _norm(q, attention.q_norm), _norm(k, attention.k_norm)
+            q, k = norm(q, attention.q_norm), norm(k, attention.k_norm)
         half = self.head_dim // 2
         rotated = [torch.addcmul(part * cos, part.roll(half, dims=-1), sin) for part in (q, k)]
         q, k, v = (part if self.back is None else part[self.back] for part in (*rotated, v))
@@ -219,7 +173,7 @@ class FusedForward:
         if self.order is not None:
             attended = attended[self.order]
         x = x + self._apply(out, attended.reshape(len(x), -1))[0]
-        gate, value = self._apply(up, _norm(x, self.backbone.layers[number].post_attention_layernorm))
+        gate, value = self._apply(up, norm(x, self.backbone.layers[number].post_attention_layernorm))
         return x + self._apply(down, F.silu(gate).mul_(value))[0]
 
 
@@ -229,9 +183,3 @@ def _spans(adapters: Int[np.ndarray, " R"], tokens: int) -> tuple[np.ndarray, li
     ends = np.cumsum(counts) * tokens
     spans = [(int(a), int(end - n * tokens), int(end)) for a, n, end in zip(found, counts, ends, strict=True)]
     return np.argsort(adapters, kind="stable"), spans
-
-
-def _norm(x: Tensor, module: Any) -> Tensor:
-    """RMSNorm: x / sqrt(mean(x^2) + eps) * weight."""
-    scale: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1])
-    return (x * scale.add_(module.variance_epsilon).rsqrt_()).mul_(module.weight)

@@ -21,10 +21,11 @@ from pydantic import Field
 from torch import Tensor
 
 from counterpoint.engines.base import EngineSettings, Roster, Versioned, encode
-from counterpoint.engines.fused import FusedForward, fits
+from counterpoint.engines.fused import FusedForward
 from counterpoint.engines.sampling import draw, uniforms
 from counterpoint.engines.slots import SlotCache
 from counterpoint.errors import ConfigError
+from counterpoint.llama import fits
 from counterpoint.models import Model, distinct
 from counterpoint.records import Completion, Request, Sampling
 from counterpoint.rng import fold

@@ -1,0 +1,78 @@
+"""Decoders of the Llama family as data: which linear layers share an input, how a head is rotated, how a row is normed.
+
+What engines/fused.py (generation) and teacher_forced.py (learning) write out instead of calling transformers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from counterpoint.models import Model
+
+FAMILY = ("llama", "mistral", "qwen2", "qwen3")
+"""`model_type` of the decoders meant here: RMSNorm, rotary positions, grouped queries, gated MLP."""
+PRODUCTS = (
+    ("self_attn", ("q_proj", "k_proj", "v_proj")), ("self_attn", ("o_proj",)),
+    ("mlp", ("gate_proj", "up_proj")), ("mlp", ("down_proj",)),
+)  # fmt: skip
+"""The four products of a layer: where their linear layers are, and which share an input."""
+
+
+def fits(model: Model) -> bool:
+    """Whether the model is of the family, on a CPU, in float32, its layers plain ones, none adapted outside `PRODUCTS`."""
+    config = model.base.config
+    return (
+        config.model_type in FAMILY
+        and getattr(config, "hidden_act", "") == "silu"
+        and model.plain_head
+        and model.device.type == "cpu"
+        and model.dtype == torch.float32
+        and all(type(m) is torch.nn.Linear for m in [*linears(model), model.base.get_output_embeddings()])
+    )
+
+
+def linears(model: Model) -> list[Any]:
+    """Every linear layer of every product, without what PEFT puts around it."""
+    return [
+        plain(getattr(getattr(layer, owner), name))
+        for layer in model.base.model.layers
+        for owner, names in PRODUCTS
+        for name in names
+    ]
+
+
+def plain(module: Any) -> Any:
+    """The linear layer inside a PEFT layer."""
+    return getattr(module, "base_layer", module)
+
+
+def joint_bias(layers: list[Any]) -> Float[Tensor, " out"] | None:
+    """The biases of linear layers of one input, end to end; None where none of them has one."""
+    if all(layer.bias is None for layer in layers):
+        return None
+    return torch.cat([torch.zeros(len(m.weight)) if m.bias is None else m.bias for m in layers])
+
+
+def rotary(model: Model, length: int) -> tuple[Float[Tensor, "T 1 D"], Float[Tensor, "T 1 D"]]:
+    """Cosine and sine by position; the sine signed so that rotating is x cos + roll(x, D/2) sin."""
+    backbone = model.base.model
+    at = torch.arange(length, device=model.device)[None]
+    cos, sin = backbone.rotary_emb(backbone.embed_tokens.weight, at)
+    half = cos.shape[-1] // 2
+    sin = torch.cat([-sin[..., :half], sin[..., half:]], dim=-1)
+    return cos[0][:, None], sin[0][:, None]
+
+
+def norm(x: Tensor, module: Any) -> Tensor:
+    """RMSNorm: x / sqrt(mean(x^2) + eps) * weight; without a gradient."""
+    return (x * inverse_rms(x, module.variance_epsilon)).mul_(module.weight)
+
+
+def inverse_rms(x: Float[Tensor, "*N H"], eps: float) -> Float[Tensor, "*N 1"]:
+    """1 / sqrt(mean(x^2) + eps)."""
+    scale: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1])
+    return scale.add_(eps).rsqrt_()
