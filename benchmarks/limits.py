@@ -1,11 +1,13 @@
 """How close a training step comes to what the machine can do: phases, rates against measured ceilings, memory, scaling.
 
-    python benchmarks/limits.py [--model tiny|PATH.gguf] [--dialogues 64] [--new-tokens 48] [--device cpu] [--scaling]
+    python benchmarks/limits.py [--model tiny|PATH.gguf] [--dialogues 64] [--new-tokens 48] [--rounds 5] [--scaling]
 
 Ceilings are measured here, first: the rate of one large matrix product (the faster of torch's own and oneDNN's), and the rate
 at which a large array is read. A decode step has to move the weights and the keys and values it looks at, and to multiply;
 its ceiling is whichever takes longer at the measured rates. Learning has to multiply: 2 N per token forward and 2 N for the
-gradient of the activations (N weights of the linear layers, all frozen), and attention's own products.
+gradient of the activations (N weights of the linear layers, all frozen), and attention's own products. A model that gets
+every answer wrong has groups without a signal and learns from none of them, so learning is also timed alone, on every reply
+of a step.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from counterpoint.config import load_config
 from counterpoint.kernels import linear
 from counterpoint.packing import rows_of
 from counterpoint.progress import Progress
-from counterpoint.records import Sample
+from counterpoint.records import Completion, Request, Sample
 from counterpoint.run import Run
 from counterpoint.step import take_step
 from counterpoint.store import Store
@@ -87,7 +89,8 @@ class Watch:
         self.head = head
         engine = run.team.engine
         forward = next(iter(engine.forwards.values()))  # type: ignore[attr-defined]
-        self._wrap(engine, "generate", "generate", None)
+        self.replies: list[Sample] = []  # of the last steps, with advantages 1, -1, 1, ...
+        self._wrap(engine, "generate", "generate", self._generated)
         self._wrap(forward, "prefill", "prefill", self._prefilled)
         self._wrap(forward, "decode", "decode", self._decoded)
         self._wrap(run.team.learner, "step", "learn", self._learned)
@@ -100,35 +103,50 @@ class Watch:
             result = plain(*args, **kwargs)
             self.seconds[phase] += time.perf_counter() - start
             if count:
-                count(*args)
+                count(*args, result)
             return result
 
         setattr(thing, method, timed)
 
-    def _prefilled(self, ids: torch.Tensor, first: int) -> None:
+    def _generated(self, requests: list[Request], replies: list[list[Completion]]) -> None:
+        self.replies += [
+            Sample(request.agent, c.prompt_ids, c.token_ids, c.logprobs, (-1.0) ** j)
+            for request, group in zip(requests, replies, strict=True)
+            for j, c in enumerate(group)
+        ]
+
+    def _prefilled(self, ids: torch.Tensor, first: int, _: None) -> None:
         self.tokens["prompt"] += ids.numel()
         self.prefill_flops += 2.0 * self.weights * ids.numel()
 
-    def _decoded(self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor) -> None:
+    def _decoded(self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, _: torch.Tensor) -> None:
         rows, seen = ids.numel(), mask.shape[0] * mask.shape[2]
         looked = float(mask.sum())  # pairs of a new token and what it may see
         self.tokens["new"] += rows
         self.decode_flops += 2.0 * (self.weights + self.head) * rows + 4.0 * self.width * self.layers * looked
         self.decode_bytes += 4.0 * (self.weights + self.head) + self.kv_bytes * seen
 
-    def _learned(self, samples: list[Sample]) -> None:
+    def _learned(self, samples: list[Sample], _: dict[str, float]) -> None:
         for row in rows_of(samples):
             prompt, replies = len(row.prompt), [len(s.token_ids) for s in row.samples]
             pairs = prompt * prompt / 2 + sum(t * prompt + t * t / 2 for t in replies)
             self.tokens["learn"] += prompt + sum(replies)
-            self.learn_flops += 4.0 * self.weights * row.width + 6.0 * self.head * sum(replies)
+            self.learn_flops += 4.0 * self.weights * row.width + 4.0 * self.head * sum(replies)
             self.learn_flops += 3 * 4.0 * self.width * self.layers * pairs
 
+    def learned(self, flops: float) -> str:
+        """How far learning was from the rate `flops` of products."""
+        ideal = self.learn_flops / flops
+        return (
+            f"{self.learn_flops / 1e9:.0f} GFLOP = {ideal:.2f} s at the ceiling, took {self.seconds['learn']:.2f} s: "
+            f"{ideal / self.seconds['learn']:.0%} of it"
+        )
 
-def phases(model: str, dialogues: int, new_tokens: int, device: str, steps: int = 3) -> None:
+
+def phases(model: str, dialogues: int, new_tokens: int, rounds: int, device: str, steps: int = 3) -> None:
     flops, bandwidth = ceilings(device)
     print(f"ceilings: {flops / 1e9:.0f} GFLOP/s, {bandwidth / 1e9:.1f} GB/s read")
-    run = make(always_speaking(model, dialogues, new_tokens, device))
+    run = make([*always_speaking(model, dialogues, new_tokens, device), f"method.rounds={rounds}"])
     run.step = 1
     take_step(run)
     watch, wall = Watch(run), 0.0
@@ -152,9 +170,7 @@ def phases(model: str, dialogues: int, new_tokens: int, device: str, steps: int 
     print(f"{wall / steps:.2f} s a step of {dialogues} dialogues")
     for name, value in shares.items():
         print(f"  {name}: {value / wall:.1%}")
-    print(
-        f"decode {watch.tokens['new'] / s['decode']:.0f} tokens/s, learn {watch.tokens['learn'] / s['learn']:.0f} tokens/s"
-    )
+    print(f"decode {watch.tokens['new'] / s['decode']:.0f} tokens/s")
     compute, memory = watch.decode_flops / flops, watch.decode_bytes / bandwidth
     binding = "matrix products" if compute > memory else "memory"
     print(
@@ -163,10 +179,14 @@ def phases(model: str, dialogues: int, new_tokens: int, device: str, steps: int 
         f"{max(compute, memory) / s['decode']:.0%} of its ceiling ({binding})"
     )
     print(f"prefill: {watch.prefill_flops / flops / s['prefill']:.0%} of the rate of matrix products")
-    print(
-        f"learn: {watch.learn_flops / 1e9:.0f} GFLOP = {watch.learn_flops / flops:.2f} s at the ceiling, "
-        f"took {s['learn']:.2f} s: {watch.learn_flops / flops / s['learn']:.0%} of it"
-    )
+    if s["learn"]:
+        print(f"learn, in these steps: {watch.learned(flops)}")
+    watch.replies, watch.learn_flops, s["learn"] = [], 0.0, 0.0
+    run.step += 1
+    take_step(run)
+    watch.learn_flops, s["learn"] = 0.0, 0.0
+    run.team.learner.step(watch.replies)
+    print(f"learn, every reply of a step: {watch.learned(flops)}")
 
 
 def memory(model: str) -> None:
@@ -204,12 +224,14 @@ def main() -> None:
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--dialogues", type=int, default=64)
     parser.add_argument("--new-tokens", type=int, default=48)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--scaling", action="store_true")
+    parser.add_argument("--no-memory", action="store_true", help="leave the processes that measure memory out")
     args = parser.parse_args()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, model {args.model}")
-    phases(args.model, args.dialogues, args.new_tokens, args.device)
-    if args.device == "cpu":
+    phases(args.model, args.dialogues, args.new_tokens, args.rounds, args.device)
+    if args.device == "cpu" and not args.no_memory:
         memory(args.model)
     if args.scaling:
         scaling(args.model, args.device)

@@ -21,6 +21,8 @@ BLOCK = 32
 LARGEST = 512
 LARGE_WEIGHT = 1 << 18
 """From this many weights on fewer rows than a block are worth a block."""
+FEW = 64
+"""Up to this many rows MKL multiplies a large weight faster as W x^T, copying the small result included."""
 
 
 def linear(
@@ -28,8 +30,16 @@ def linear(
 ) -> Float[Tensor, "*N out"]:
     """x W^T + b, without a gradient."""
     flat = x.reshape(-1, x.shape[-1])
-    few = len(flat) < BLOCK and weight.numel() < LARGE_WEIGHT
-    if few or not (ONEDNN and x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32):
+    large = weight.numel() >= LARGE_WEIGHT
+    if not (x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32):
+        return F.linear(x, weight, bias)
+    if not ONEDNN:
+        return (
+            _transposed(flat, weight, bias).view(*x.shape[:-1], -1)
+            if large and len(flat) <= FEW
+            else F.linear(x, weight, bias)
+        )
+    if len(flat) < BLOCK and not large:
         return F.linear(x, weight, bias)
     if len(flat) <= LARGEST:
         return _padded(flat, weight, bias).view(*x.shape[:-1], -1)
@@ -48,3 +58,8 @@ def _padded(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return out
+
+
+def _transposed(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    out = (weight @ x.T).T.contiguous()
+    return out if bias is None else out.add_(bias)

@@ -7,7 +7,7 @@ import torch
 from counterpoint import kernels
 from counterpoint.engines.fused import FusedForward, _spans
 from counterpoint.engines.hf import HFEngine, PlainForward
-from counterpoint.kernels import BLOCK, LARGE_WEIGHT, linear
+from counterpoint.kernels import BLOCK, FEW, LARGE_WEIGHT, linear
 from counterpoint.llama import fits
 from counterpoint.records import Message, Request, Sampling
 from counterpoint.rng import fold
@@ -69,11 +69,13 @@ def test_rows_are_sorted_by_adapter():
     assert order.tolist() == [2, 0, 1, 3]
 
 
-@pytest.mark.parametrize("rows", [1, BLOCK - 1, BLOCK, 3 * BLOCK, 512, 513, 1111])
+@pytest.mark.parametrize("onednn", [True, False])
+@pytest.mark.parametrize("rows", [1, BLOCK - 1, BLOCK, FEW, 3 * BLOCK, 512, 513, 1111])
 @pytest.mark.parametrize("width", [40, LARGE_WEIGHT // 24 + 1])
 @pytest.mark.parametrize("bias", [True, False])
-def test_linear_is_the_linear_product(rows, width, bias, monkeypatch):
-    monkeypatch.setattr(kernels, "ONEDNN", hasattr(torch.ops.mkldnn, "_linear_pointwise"))  # on any processor
+def test_linear_is_the_linear_product(rows, width, bias, onednn, monkeypatch):
+    """Whatever this processor takes."""
+    monkeypatch.setattr(kernels, "ONEDNN", onednn and hasattr(torch.ops.mkldnn, "_linear_pointwise"))
     draw = torch.Generator().manual_seed(rows)
     x, weight = torch.randn(rows, 24, generator=draw), torch.randn(width, 24, generator=draw)
     b = torch.randn(width, generator=draw) if bias else None

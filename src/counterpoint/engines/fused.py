@@ -32,6 +32,7 @@ class _Product:
 
     sizes: list[int]
     merged: Float[Tensor, "K out in"] | None
+    below: Float[Tensor, "nKr in"]  # every A of every adapted layer, end to end; where adapters are not merged
     bias: Float[Tensor, " out"] | None
     layers: list[Any]
     indices: list[int | None]  # of the adapted layers; None where a layer has no adapter
@@ -80,25 +81,26 @@ class FusedForward:
         layers = [getattr(owner, name) for name in names]
         bare = [plain(m) for m in layers]
         indices = [adapters.layers.index(m) if m in adapters.layers else None for m in layers]
-        merged = None
+        merged, below = None, torch.empty(0)
         if self.merges:
             parts = [
                 p.weight[None].expand(len(adapters.names), -1, -1) if i is None else adapters.merged(i)
                 for p, i in zip(bare, indices, strict=True)
             ]
             merged = torch.cat(parts, dim=1)
-        return _Product([len(p.weight) for p in bare], merged, joint_bias(bare), bare, indices)
+        elif any(i is not None for i in indices):
+            below = torch.cat([adapters.stacks[i][0] for i in indices if i is not None])
+        return _Product([len(p.weight) for p in bare], merged, below, joint_bias(bare), bare, indices)
 
     def _apply(self, product: _Product, x: Float[Tensor, "N in"]) -> list[Tensor]:
         """Outputs of the product's layers for rows in the order of `spans`."""
         if product.merged is None:
-            outputs = []
-            for module, index in zip(product.layers, product.indices, strict=True):
-                out = linear(x, module.weight, module.bias)
-                if index is not None:
-                    a, b = self.model.adapters.stacks[index]
-                    out += linear(linear(x, a).mul_(self.blocks), b)
-                outputs.append(out)
+            outputs = [linear(x, module.weight, module.bias) for module in product.layers]
+            adapted = [(out, i) for out, i in zip(outputs, product.indices, strict=True) if i is not None]
+            if adapted:
+                below = linear(x, product.below).view(len(x), len(adapted), -1).mul_(self.blocks[:, None])
+                for k, (out, index) in enumerate(adapted):
+                    out.addmm_(below[:, k], self.model.adapters.stacks[index][1].T)
             return outputs
         parts = [linear(x[first:last], product.merged[k], product.bias) for k, first, last in self.spans]
         whole = parts[0] if len(parts) == 1 else torch.cat(parts)
