@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from counterpoint.config import load_config
 from counterpoint.engines.hf import HFEngine
 from counterpoint.engines.scripted import ScriptedEngine
-from counterpoint.errors import RankError
+from counterpoint.errors import ConfigError, RankError
 from counterpoint.evaluate import Player, evaluate_set
 from counterpoint.learner import Learner, LearnerSettings
 from counterpoint.lora import LoraSettings
@@ -23,6 +24,7 @@ from counterpoint.models import Model, ModelSettings
 from counterpoint.ranks import Ranks, RanksSettings, TorchRanks, joined
 from counterpoint.records import Sampling
 from counterpoint.store import ReadOnlyStore, Store, read_episodes
+from counterpoint.team import build_team
 from counterpoint.testing import LONG, TASKS, guess_script
 from tests.test_learner import samples_of
 from tests.test_resume import contents
@@ -134,7 +136,7 @@ def test_one_process_is_alone(monkeypatch):
 
 
 def test_a_lost_rank_is_named():
-    ranks = TorchRanks(1, 2, 30.0)
+    ranks = TorchRanks(1, 2, RanksSettings(timeout=30.0))
     with (
         pytest.raises(
             RankError, match=r"rank 1 of 2 waited for the gradients .* ranks.timeout=30 s \(closed\); .*--resume"
@@ -188,11 +190,12 @@ def trained(folder: Path, out: str, victim: str = "nobody", *flags: str, ranks: 
     return launched(folder, victim, "train", *SETTINGS, "--out", str(folder / out), *flags, ranks=ranks)
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory):
+@pytest.fixture(scope="module", params=["overlap=false", "overlap=true"])
+def two(tmp_path_factory, request):
     """An undisturbed run of two ranks."""
     folder = tmp_path_factory.mktemp("ranks")
-    done = trained(folder, "two")
+    (folder / "flag").write_text(request.param)
+    done = trained(folder, "two", "nobody", request.param)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("report:") == 1
     threads = [line for line in done.stderr.splitlines() if line.startswith("threads at exit:")]
@@ -203,7 +206,7 @@ def two(tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_run_of_two_ranks_is_that_of_one(two):
-    done = trained(two.parent, "one", ranks=1)
+    done = trained(two.parent, "one", "nobody", (two.parent / "flag").read_text(), ranks=1)
     assert done.returncode == 0, done.stderr
     one = two.parent / "one"
     assert contents(one).keys() == contents(two).keys()
@@ -236,13 +239,14 @@ def numbers(path: Path) -> dict[str, float]:
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["0", "1"])
 def test_a_lost_rank_stops_the_run_which_goes_on_exactly(two, tmp_path, victim):
-    done = trained(tmp_path, "run", victim)
+    flag = (two.parent / "flag").read_text()
+    done = trained(tmp_path, "run", victim, flag)
     assert done.returncode not in (0, -signal.SIGKILL)
     left = 1 - int(victim)
     assert f"counterpoint: rank {left} of 2 wa" in done.stderr
     assert "the run has stopped; start it again as before with --resume" in done.stderr
     assert not (tmp_path / "run" / "summary.json").exists()
-    done = trained(tmp_path, "run", "nobody", "--resume")
+    done = trained(tmp_path, "run", "nobody", flag, "--resume")
     assert done.returncode == 0, done.stderr
     again, whole = contents(tmp_path / "run"), contents(two)
     assert again.keys() == whole.keys()
@@ -257,3 +261,9 @@ def test_evaluation_of_a_run_by_two_ranks(two, tmp_path):
         assert done.returncode == 0, done.stderr
     one, both = (numbers(tmp_path / name / "summary.json") for name in ("1", "2"))
     assert both == pytest.approx(one, abs=1e-6)
+
+
+def test_the_hf_engine_needs_whole_weights(micro):
+    team = load_config(None, [f"model.name={micro}", "model.device=cpu", "steps=1"])
+    with pytest.raises(ConfigError, match=r"ranks.shard=true, and engine 'hf' generates with the learner's weights"):
+        build_team(team, Ranks(0, 2, sharded=True))

@@ -132,6 +132,8 @@ class Config(Settings):
     """Dialogues of one step, each on a question of its own."""
     width: int = Field(default=512, ge=1)
     """Dialogues open side by side."""
+    overlap: bool = False
+    """Play the next batch while learning on this one: its replies come from adapters one step old (metric `lag`)."""
     seed: int = 0
     """Root of every draw."""
     sampling: SamplingSettings = SamplingSettings()

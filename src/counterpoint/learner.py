@@ -87,7 +87,8 @@ class Learner:
         }
         self.written: dict[int, TeacherForced] = {}  # by id of the models that have a written-out pass
         for model in distinct(models):
-            if settings.fused and model.adapters.merges and fits(model):
+            ranks.shard(model.base.base_model.layers, model.adapters.own())
+            if settings.fused and not ranks.sharded and model.adapters.merges and fits(model):
                 self.written[id(model)] = TeacherForced(model, recompute=settings.activation_checkpointing)
             elif settings.activation_checkpointing:
                 _recompute_activations(model)
@@ -145,8 +146,20 @@ class Learner:
         counts: dict[str, int] = {}
         for row in rows:
             counts[row.agent] = counts.get(row.agent, 0) + len(row.samples)
-        for model, micro in self._micro(self.ranks.share(rows)):
+        own = list(self._micro(self.ranks.share(rows)))
+        for model, micro in own:
             self._backward(model, micro, counts, meter, first)
+        if self.ranks.sharded:
+            self._keep_pace(rows, counts, [id(model) for model, _ in own])
+
+    def _keep_pace(self, rows: Sequence[Row], counts: Mapping[str, int], own: Sequence[int]) -> None:
+        """Run every sharded model as often as the rank that runs it most, on a row whose gradient counts nothing."""
+        for model in distinct(self.models):
+            done = self.ranks.gather(own.count(id(model)), "how often the others learn")
+            row = next((row for row in rows if self.models[row.agent] is model), None)
+            for _ in range(max(done) - done[self.ranks.rank]):
+                assert row is not None
+                self._backward(model, [row], counts, Meter(), first=False, weight=0.0)
 
     def _micro(self, rows: Sequence[Row]) -> Iterator[tuple[Model, list[Row]]]:
         """Micro-batches within the token budget, one model after the other."""
@@ -156,7 +169,13 @@ class Learner:
                 yield model, micro
 
     def _backward(
-        self, model: Model, rows: Sequence[Row], counts: Mapping[str, int], meter: Meter, first: bool
+        self,
+        model: Model,
+        rows: Sequence[Row],
+        counts: Mapping[str, int],
+        meter: Meter,
+        first: bool,
+        weight: float = 1.0,
     ) -> None:
         replies, ref = replies_of(rows, model.device), None
         if self.settings.kl:
@@ -164,7 +183,7 @@ class Learner:
                 ref = self.logp(model, rows, replies, base=True)
         with self._routed(model, rows):  # the backward pass may run layers again
             logp = self.logp(model, rows, replies)
-            torch.autograd.backward(self._loss_of(rows, replies, logp, ref, counts, meter, first))
+            torch.autograd.backward(self._loss_of(rows, replies, logp, ref, counts, meter, first) * weight)
 
     def _loss_of(
         self,

@@ -87,6 +87,10 @@ class Adapters:
             found[f"{index}.B"] = layer.lora_B[name].weight
         return found
 
+    def own(self) -> set[nn.Parameter]:
+        """Every adapter's parameters."""
+        return {p for name in self.names for p in self.parameters(name).values()}
+
     @torch.no_grad()
     def refresh(self) -> None:
         """Take the current weights into use for generation."""

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +30,8 @@ class ModelSettings(Settings):
     """auto: bfloat16 on a GPU, float32 on a CPU."""
     device: str = "auto"
     """auto: cuda when there is one, else cpu."""
+    quantisation: Literal["none", "nf4"] = "none"
+    """nf4: hold the frozen weights in 4 bits, by bitsandbytes; adapters stay as they are."""
     chat_template: str = "auto"
     """auto: the tokenizer's own; "plain": messages joined by blank lines, for base models without one."""
     thinking: bool = False
@@ -46,8 +49,8 @@ class Model:
         self.settings = settings
         self.device = torch.device(device_of(settings.device))
         self.dtype = dtype_of(settings.dtype, self.device)
-        base, self.tokenizer = _load(settings, self.dtype)
-        base.to(self.device).eval()
+        base, self.tokenizer = _load(settings, self.dtype, self.device)
+        base.eval() if settings.quantisation != "none" else base.to(self.device).eval()
         self.context = int(getattr(base.config, "max_position_embeddings", 0) or 1 << 30)
         self.sha256 = _hash(base)
         self.adapters = Adapters(base, adapters, settings=lora, seed=seed)
@@ -128,20 +131,26 @@ def model_path(name: str) -> str:
     return str(files("counterpoint") / "data" / "tiny") if name == BUNDLED else name
 
 
-def _load(settings: ModelSettings, dtype: torch.dtype) -> tuple[Any, Any]:
+def _load(settings: ModelSettings, dtype: torch.dtype, device: torch.device) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from counterpoint.gguf import load_gguf
 
     path = model_path(settings.name)
     if path.endswith(".gguf"):
+        if settings.quantisation != "none":
+            raise ConfigError(
+                f"model.quantisation={settings.quantisation} is not for .gguf files; name a folder or a hub model"
+            )
         base, tokenizer = load_gguf(Path(path), dtype=dtype)
     else:
         options: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code, "revision": settings.revision}
         try:
             with _no_bars() if Path(path).is_dir() else contextlib.nullcontext():
                 tokenizer = AutoTokenizer.from_pretrained(path, **options)
-                base = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, **options)
+                base = AutoModelForCausalLM.from_pretrained(
+                    path, dtype=dtype, **options, **_quantised(settings, dtype, device)
+                )
         except (OSError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise ConfigError(f"cannot load model {settings.name!r}: {reason}") from error
@@ -150,6 +159,21 @@ def _load(settings: ModelSettings, dtype: torch.dtype) -> tuple[Any, Any]:
             f"model {settings.name!r} has no chat template; set model.chat_template=plain for a base model"
         )
     return base, tokenizer
+
+
+def _quantised(settings: ModelSettings, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
+    """What from_pretrained has to be told to hold weights in 4 bits, on the device where they stay."""
+    if settings.quantisation == "none":
+        return {}
+    if find_spec("bitsandbytes") is None:
+        raise ConfigError(
+            f"model.quantisation={settings.quantisation} needs bitsandbytes, which is not installed; "
+            'pip install "counterpoint[quantisation]", or set model.quantisation=none'
+        )
+    from transformers import BitsAndBytesConfig
+
+    how = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
+    return {"quantization_config": how, "device_map": {"": device}}
 
 
 @contextlib.contextmanager

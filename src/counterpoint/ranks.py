@@ -7,11 +7,13 @@ order and gradients are summed, so that adapters, controllers and history are th
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import Field
@@ -31,13 +33,15 @@ class RanksSettings(Settings):
 
     timeout: float = Field(default=1800.0, gt=0)
     """Seconds that a rank waits for the others before the run stops."""
+    shard: bool = False
+    """Hold the frozen decoder layers in parts, one a rank (FSDP2); for engines that have weights of their own."""
 
 
 class Ranks:
     """One process alone; what several do together is nothing more than this in each method."""
 
-    def __init__(self, rank: int = 0, world: int = 1) -> None:
-        self.rank, self.world = rank, world
+    def __init__(self, rank: int = 0, world: int = 1, *, sharded: bool = False) -> None:
+        self.rank, self.world, self.sharded = rank, world, sharded
 
     @property
     def first(self) -> bool:
@@ -54,6 +58,10 @@ class Ranks:
 
     def sum_gradients(self, parameters: Sequence[nn.Parameter], what: str) -> None:
         """Each gradient becomes its sum over the ranks; a rank without one adds nothing."""
+
+    def shard(self, layers: Iterable[nn.Module], whole: set[nn.Parameter]) -> None:
+        """Where `sharded`, each rank keeps its part of each layer, all but the parameters in `whole`, and the layer gathers
+        itself while it runs: from then on all ranks must run it equally often."""
 
     def told(self, make: Callable[[], T], what: str) -> T:
         """What `make` returns on rank 0, on every rank."""
@@ -78,9 +86,9 @@ ALONE = Ranks()
 class TorchRanks(Ranks):
     """Several processes joined by torch.distributed."""
 
-    def __init__(self, rank: int, world: int, timeout: float) -> None:
-        super().__init__(rank, world)
-        self.timeout = timeout
+    def __init__(self, rank: int, world: int, settings: RanksSettings) -> None:
+        super().__init__(rank, world, sharded=settings.shard)
+        self.timeout = settings.timeout
 
     def gather(self, value: T, what: str) -> list[T]:
         from torch import distributed
@@ -102,6 +110,16 @@ class TorchRanks(Ranks):
         for parameter, part in zip(parameters, parts, strict=True):
             parameter.grad = part.view_as(parameter)
 
+    def shard(self, layers: Iterable[nn.Module], whole: set[nn.Parameter]) -> None:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        if not self.sharded:
+            return
+        for layer in layers:
+            device = next(layer.parameters()).device.type
+            fully_shard(layer, mesh=init_device_mesh(device, (self.world,)), ignored_params=whole)
+
     @contextlib.contextmanager
     def _waiting(self, what: str) -> Iterator[None]:
         try:
@@ -122,15 +140,18 @@ def joined(settings: RanksSettings) -> Iterator[Ranks]:
         return
     rank = int(os.environ["RANK"])
     with _terminated(rank, world):
-        ranks = TorchRanks(rank, world, settings.timeout)
+        ranks = TorchRanks(rank, world, settings)
         backend = _backend(int(os.environ.get("LOCAL_RANK", rank)))
         from torch import distributed
 
+        for keeper in ("torch.distributed.nn", "torch.distributed.fsdp"):
+            import_module(keeper)  # defaults in it keep the group found when it is imported, and so the group's threads
         with ranks._waiting("the others to start"):
             distributed.init_process_group(backend, timeout=timedelta(seconds=settings.timeout))
         try:
             yield ranks
         finally:
+            gc.collect()  # a sharded model holds the group
             distributed.destroy_process_group()
 
 

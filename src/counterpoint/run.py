@@ -14,7 +14,7 @@ from counterpoint.errors import ResumeError
 from counterpoint.progress import Progress
 from counterpoint.ranks import ALONE, Ranks
 from counterpoint.records import Episode, Task
-from counterpoint.store import Store
+from counterpoint.store import Store, read_episodes
 from counterpoint.team import Team
 
 
@@ -51,6 +51,15 @@ class Run:
     cost: Cost = field(default_factory=Cost)
     step: int = 0
     ranks: Ranks = ALONE
+    ahead: Played | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What one step has played: dialogues, and the counterfactual ones beside them."""
+
+    episodes: list[Episode]
+    forks: list[Episode]
 
 
 def save(run: Run) -> None:
@@ -69,10 +78,14 @@ def save(run: Run) -> None:
 def restore(run: Run) -> None:
     """Continue from the newest whole checkpoint, if there is one; what was written after it is written again."""
     newest = run.store.newest_checkpoint()
-    run.store.rewind(newest[0] if newest else 0)
+    ahead = newest is not None and run.config.overlap
+    run.store.rewind(newest[0] if newest else 0, ahead=ahead)
     if newest is None:
         return
     load_checkpoint(run, newest[1])
+    if ahead and run.step < run.config.steps:  # played by adapters that are no more
+        played = read_episodes(run.store.train_file(run.step + 1))
+        run.ahead = Played([e for e in played if not e.fork], [e for e in played if e.fork])
 
 
 def load_checkpoint(run: Run, folder: Path) -> None:

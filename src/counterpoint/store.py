@@ -76,14 +76,14 @@ class Store:
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, sort_keys=True) + "\n")
 
-    def rewind(self, step: int) -> None:
-        """Forget what was written after `step`: it will be written again, the same."""
+    def rewind(self, step: int, *, ahead: bool = False) -> None:
+        """Forget what was written after `step`: it will be written again, the same. `ahead` keeps the next step's dialogues."""
         for path in (self.metrics_file, self.timings_file):
             if path.exists():
                 kept = [line for line in whole_lines(path) if json.loads(line)["step"] <= step]
                 write_text(path, "".join(f"{line}\n" for line in kept))
         for file in (self.root / "train").glob("*.jsonl"):
-            if int(file.stem) > step:
+            if int(file.stem) > step + ahead:
                 file.unlink()
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
@@ -130,7 +130,7 @@ class ReadOnlyStore(Store):
     def append_line(self, path: Path, record: Mapping[str, Any]) -> None:
         pass
 
-    def rewind(self, step: int) -> None:
+    def rewind(self, step: int, *, ahead: bool = False) -> None:
         pass
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:

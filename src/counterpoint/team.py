@@ -35,13 +35,16 @@ def build_team(config: Config, ranks: Ranks = ALONE) -> Team:
             f"engine {config.engine.name!r} only answers: set steps=0 or use `counterpoint evaluate`, or another engine to train"
         )
     models = load_models(choice, lora=config.lora, seed=config.seed) if config.engine.weights else {}
-    engine = config.engine.open(Roster(choice, config.lora, config.seed), models)
+    roster = Roster(
+        choice, config.lora, config.seed, overlap=config.overlap and config.steps > 0, sharded=ranks.sharded
+    )
+    engine = config.engine.open(roster, models)
     learner = Learner(
         models,
         settings=config.learner,
         sampling=config.sampling.record(),
         seed=config.seed,
-        exact_logprobs=config.engine.exact_logprobs,
+        exact_logprobs=config.engine.exact_logprobs or config.overlap,
         ranks=ranks,
     )
     return Team(config.names, models, engine, learner)

@@ -51,6 +51,8 @@ class Roster:
     choice: Mapping[str, ModelSettings]
     lora: LoraSettings
     seed: int
+    overlap: bool = False  # it has to generate in one thread while a learner learns in another
+    sharded: bool = False  # the models in this process lie in parts on several ranks
 
 
 class EngineSettings(Settings):

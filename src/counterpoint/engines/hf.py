@@ -44,7 +44,18 @@ class HFSettings(EngineSettings):
     """The written-out pass merges adapters into copies of the weights while all copies fit in this many megabytes."""
 
     def open(self, roster: Roster, models: Mapping[str, Model]) -> HFEngine:
-        return HFEngine(models, **self.model_dump(exclude={"name"}))
+        if roster.sharded:
+            raise ConfigError(
+                "ranks.shard=true, and engine 'hf' generates with the learner's weights, which then lie in parts; set "
+                "ranks.shard=false, or engine=vllm or engine=ray"
+            )
+        engine = HFEngine(models, **self.model_dump(exclude={"name"}))
+        if roster.overlap and not all(isinstance(forward, FusedForward) for forward in engine.forwards.values()):
+            raise ConfigError(
+                "overlap=true, and here engine 'hf' generates with the very modules that learn; set overlap=false, or "
+                "engine=vllm or engine=ray"
+            )
+        return engine
 
 
 @dataclass(slots=True)

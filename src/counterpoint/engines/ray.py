@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -58,7 +59,8 @@ class RaySettings(EngineSettings):
         return value
 
     def open(self, roster: Roster, models: Mapping[str, Model]) -> RayEngine:
-        return RayEngine(partial(_open, self.inner, roster), models, **self.model_dump(exclude={"name", "inner"}))
+        apart = replace(roster, overlap=False, sharded=False)  # a replica's models are its own
+        return RayEngine(partial(_open, self.inner, apart), models, **self.model_dump(exclude={"name", "inner"}))
 
 
 def _open(inner: EngineSettings, roster: Roster) -> Opened:
