@@ -7,7 +7,6 @@ order and gradients are summed, so that adapters, controllers and history are th
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import signal
 import threading
@@ -151,7 +150,6 @@ def joined(settings: RanksSettings) -> Iterator[Ranks]:
         try:
             yield ranks
         finally:
-            gc.collect()  # a sharded model holds the group
             distributed.destroy_process_group()
 
 
