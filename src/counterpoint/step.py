@@ -111,13 +111,14 @@ def _playing_ahead(run: Run, clock: _Clock) -> Iterator[None]:
     jobs = list(run.ranks.share(_jobs(run, run.step + 1)))
 
     def work() -> Played:
-        episodes = list(_play_own(run, jobs))
-        return Played(episodes, list(_play_own(run, _forks(run, episodes))))
+        with clock("play"):
+            episodes = list(_play_own(run, jobs))
+            return Played(episodes, list(_play_own(run, _forks(run, episodes))))
 
     with ThreadPoolExecutor(1) as pool:
         playing = pool.submit(work)
         yield
-        with clock("play"):
+        with clock("wait"):
             parts = run.ranks.gather(playing.result(), "the dialogues of the others")
     path = run.store.train_file(run.step + 1)
     run.store.restart(path)
