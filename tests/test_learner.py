@@ -8,7 +8,7 @@ import torch
 
 from counterpoint.engines.sampling import log_softmax
 from counterpoint.learner import Learner, LearnerSettings, Meter
-from counterpoint.packing import replies_of, rows_of
+from counterpoint.packing import rows_of, targets_of
 from counterpoint.records import Message, Request, Sample, Sampling
 from counterpoint.rng import fold
 
@@ -59,7 +59,7 @@ def test_packed_siblings_equal_separate_sequences(team):
     learner = learner_of(team, token_budget=100_000)
     for _, rows in learner._micro(rows_of(samples_of(team))):
         with torch.no_grad():
-            packed = learner.logp(model, rows, replies_of(rows, model.device))
+            packed = learner.logp(model, rows, targets_of(rows, model.device))
         for row, sample in zip(packed, [s for r in rows for s in r.samples], strict=True):
             ids = torch.tensor([sample.prompt_ids + sample.token_ids])
             index = torch.tensor([model.adapters.names.index(sample.agent)])

@@ -103,17 +103,18 @@ def test_targets_that_match_nothing(micro):
 
 
 def test_the_merged_product_has_the_gradients_of_the_thin_ones():
-    from counterpoint.lora import _Merged
+    from counterpoint.lora import Linears
 
     draw = torch.Generator().manual_seed(0)
 
     def leaf(*shape):
         return torch.randn(*shape, generator=draw, dtype=torch.float64, requires_grad=True)
 
-    x, a, b = leaf(2, 3, 5), leaf(2, 5), leaf(4, 2)
+    x, a, b = leaf(6, 5), leaf(2, 5), leaf(4, 2)
     weight = torch.randn(4, 5, generator=draw, dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda *v: _Merged.apply(v[0], weight, v[1], v[2], 0.7), (x, a, b))
-    torch.testing.assert_close(_Merged.apply(x, weight, a, b, 0.7), x @ weight.T + 0.7 * (x @ a.T) @ b.T)
+    alone = Linears([weight], None, [0], [4])
+    assert torch.autograd.gradcheck(lambda x, a, b: alone.product(x, 0.7, [a, b]), (x, a, b))
+    torch.testing.assert_close(alone.product(x, 0.7, [a, b]), x @ weight.T + 0.7 * (x @ a.T) @ b.T)
 
 
 def test_a_batch_of_one_adapter_learns_as_it_does_in_company(team):

@@ -6,20 +6,11 @@ import pytest
 import torch
 
 from counterpoint.learner import Learner, LearnerSettings
-from counterpoint.packing import _TokenLogp, replies_of, rows_of
+from counterpoint.lora import Linears
+from counterpoint.packing import _TokenLogp, rows_of, targets_of
+from counterpoint.ragged import _Gated, _Normed, _Padded, _Picked, _Rotated, _Spread
 from counterpoint.records import Sample, Sampling
-from counterpoint.teacher_forced import (
-    TeacherForced,
-    _Gated,
-    _Layout,
-    _Linears,
-    _Normed,
-    _Padded,
-    _Picked,
-    _Product,
-    _Rotated,
-    _Spread,
-)
+from counterpoint.teacher_forced import TeacherForced, layout_of
 from tests.conftest import FAMILY_NAMES
 from tests.test_learner import gradients
 
@@ -54,7 +45,7 @@ def test_log_probabilities_and_gradients_of_transformers(family, targets):
     assert isinstance(written.written[id(model)], TeacherForced)
     assert not packed.written
     for _, rows in packed._micro(rows_of(samples)):
-        replies = replies_of(rows, model.device)
+        replies = targets_of(rows, model.device)
         with torch.no_grad():
             for base in (False, True):
                 one, other = (x.logp(model, rows, replies, base=base) for x in (written, packed))
@@ -70,7 +61,7 @@ def test_prompts_of_one_token_alone(family):
     """No token lies in the first part."""
     model = family()
     samples = [s for s in ragged() if len(s.prompt_ids) == 1]
-    assert _Layout.of(rows_of(samples)).shape[1] == 0
+    assert layout_of(rows_of(samples)).shape[1] == 0
     one, other = (gradients(learner_of(model, fused=fused), samples) for fused in (True, False))
     for name in FAMILY_NAMES:
         for key in other[name]:
@@ -105,7 +96,7 @@ WEIGHTS = [leaf(n, 5).detach() for n in (4, 2, 3)]
 COS, SIN = leaf(3, 1, 4).detach(), leaf(3, 1, 2).detach()
 FUNCTIONS = {
     "product": (
-        lambda x, *ab: _Product.apply(x, _Linears(WEIGHTS, None, [0, None, 1], [4, 2, 3]), 0.7, *ab[:2], None, None, *ab[2:]),
+        lambda x, *ab: Linears(WEIGHTS, None, [0, None, 1], [4, 2, 3]).product(x, 0.7, [*ab[:2], None, None, *ab[2:]]),
         (leaf(6, 5), leaf(2, 5), leaf(4, 2), leaf(2, 5), leaf(3, 2)),
     ),
     "norm": (lambda x: _Normed.apply(x, leaf(4).detach(), 1e-3), (leaf(3, 4),)),

@@ -22,7 +22,7 @@ from counterpoint.algorithms import policy_loss
 from counterpoint.hooks import Hook, load_hook
 from counterpoint.llama import fits
 from counterpoint.models import Model, distinct
-from counterpoint.packing import Replies, Row, micro_batches, pack, replies_of, rows_of, token_logp
+from counterpoint.packing import Row, Targets, micro_batches, pack, rows_of, targets_of, token_logp
 from counterpoint.ranks import ALONE, Ranks
 from counterpoint.records import Sample, Sampling
 from counterpoint.rng import generator
@@ -111,9 +111,9 @@ class Learner:
         """The samples with old log-probabilities of this learner's own; meters how far off theirs were."""
         done: dict[int, Sample] = {}
         for model, micro in self._micro(rows_of(samples)):
-            replies = replies_of(micro, model.device)
-            logp = self.logp(model, micro, replies)
-            gaps = (logp - replies.old_logp).abs()
+            targets = targets_of(micro, model.device)
+            logp = self.logp(model, micro, targets)
+            gaps = (logp - targets.old_logp).abs()
             for sample, own, gap in zip((s for row in micro for s in row.samples), logp, gaps, strict=True):
                 count = len(sample.token_ids)
                 done[id(sample)] = replace(sample, old_logp=tuple(own[:count].tolist()))
@@ -177,18 +177,18 @@ class Learner:
         first: bool,
         weight: float = 1.0,
     ) -> None:
-        replies, ref = replies_of(rows, model.device), None
+        targets, ref = targets_of(rows, model.device), None
         if self.settings.kl:
             with torch.no_grad():
-                ref = self.logp(model, rows, replies, base=True)
+                ref = self.logp(model, rows, targets, base=True)
         with self._routed(model, rows):  # the backward pass may run layers again
-            logp = self.logp(model, rows, replies)
-            torch.autograd.backward(self._loss_of(rows, replies, logp, ref, counts, meter, first) * weight)
+            logp = self.logp(model, rows, targets)
+            torch.autograd.backward(self._loss_of(rows, targets, logp, ref, counts, meter, first) * weight)
 
     def _loss_of(
         self,
         rows: Sequence[Row],
-        replies: Replies,
+        targets: Targets,
         logp: Tensor,
         ref: Tensor | None,
         counts: Mapping[str, int],
@@ -196,12 +196,12 @@ class Learner:
         first: bool,
     ) -> Tensor:
         """The sum over adapters of their own mean losses; `counts` are their sequences in the whole minibatch."""
-        old, mask = replies.old_logp, replies.mask
+        old, mask = targets.old_logp, targets.mask
         total = logp.new_zeros(())
         for agent in sorted({row.agent for row in rows}):
             own = torch.tensor([s.agent == agent for row in rows for s in row.samples], device=logp.device)
             loss, stats = self._loss()(
-                logp[own], old[own], mask[own], replies.advantage[own], denominator=float(counts[agent])
+                logp[own], old[own], mask[own], targets.advantage[own], denominator=float(counts[agent])
             )
             if ref is not None:
                 penalty = policy_loss.kl(logp[own], ref[own], mask[own], denominator=float(counts[agent]))
@@ -227,7 +227,7 @@ class Learner:
         function = getattr(policy_loss, s.algorithm)
         return lambda *args, **kw: function(*args, **options, **kw)
 
-    def logp(self, model: Model, rows: Sequence[Row], replies: Replies, *, base: bool = False) -> Tensor:
+    def logp(self, model: Model, rows: Sequence[Row], targets: Targets, *, base: bool = False) -> Tensor:
         """log pi of every reply token at the sampling temperature, [N sequences, T]; `base`: with the adapter off."""
         if id(model) in self.written:  # micro-batches of one adapter
             hidden = self.written[id(model)].hidden(rows, None if base else rows[0].agent)
@@ -235,8 +235,8 @@ class Learner:
             packed = pack(rows, model.device)
             with self._routed(model, rows, base=base):
                 hidden = model.hidden(packed.ids, packed.positions, packed.attention)[packed.row_of, packed.at]
-        values = token_logp(model, hidden, replies.targets, self.sampling.temperature)
-        return hidden.new_zeros(replies.mask.shape, dtype=torch.float32).masked_scatter(replies.mask, values)
+        values = token_logp(model, hidden, targets.ids, self.sampling.temperature)
+        return hidden.new_zeros(targets.mask.shape, dtype=torch.float32).masked_scatter(targets.mask, values)
 
     def _routed(self, model: Model, rows: Sequence[Row], *, base: bool = False) -> AbstractContextManager[None]:
         """Inside, every forward of the model has one row of the batch a `rows`, under its own adapter or none."""

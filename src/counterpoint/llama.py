@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from counterpoint.lora import Linears
 from counterpoint.models import Model
 
 FAMILY = ("llama", "mistral", "qwen2", "qwen3")
@@ -45,26 +46,55 @@ def linears(model: Model) -> list[Any]:
     ]
 
 
+def products(model: Model) -> list[list[Linears]]:
+    """The four products of every layer, and which of their linear layers are adapted."""
+    numbers = {id(m): i for i, m in enumerate(model.adapters.layers)}
+    return [
+        [_joined([getattr(getattr(layer, owner), name) for name in names], numbers) for owner, names in PRODUCTS]
+        for layer in model.base.model.layers
+    ]
+
+
+def _joined(layers: list[Any], numbers: dict[int, int]) -> Linears:
+    bare = [plain(m) for m in layers]
+    indices = [numbers.get(id(m)) for m in layers]
+    return Linears([m.weight for m in bare], _joint_bias(bare), indices, [len(m.weight) for m in bare])
+
+
 def plain(module: Any) -> Any:
     """The linear layer inside a PEFT layer."""
     return getattr(module, "base_layer", module)
 
 
-def joint_bias(layers: list[Any]) -> Float[Tensor, " out"] | None:
+def _joint_bias(layers: list[Any]) -> Float[Tensor, " out"] | None:
     """The biases of linear layers of one input, end to end; None where none of them has one."""
     if all(layer.bias is None for layer in layers):
         return None
     return torch.cat([torch.zeros(len(m.weight)) if m.bias is None else m.bias for m in layers])
 
 
-def rotary(model: Model, length: int) -> tuple[Float[Tensor, "T 1 D"], Float[Tensor, "T 1 D"]]:
-    """Cosine and sine by position; the sine signed so that rotating is x cos + roll(x, D/2) sin."""
-    backbone = model.base.model
-    at = torch.arange(length, device=model.device)[None]
-    cos, sin = backbone.rotary_emb(backbone.embed_tokens.weight, at)
-    half = cos.shape[-1] // 2
-    sin = torch.cat([-sin[..., :half], sin[..., half:]], dim=-1)
-    return cos[0][:, None], sin[0][:, None]
+class Rotary:
+    """Cosine and sine by position, [T, 1, D]; the sine signed so that rotating is x cos + roll(x, D/2) sin."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.cos = self.sin = torch.empty(0, 1, 0)
+
+    def reach(self, length: int) -> None:
+        """Know positions 0 .. length - 1."""
+        if len(self.cos) >= length:
+            return
+        backbone = self.model.base.model
+        cos, sin = backbone.rotary_emb(
+            backbone.embed_tokens.weight, torch.arange(length, device=self.model.device)[None]
+        )
+        half = cos.shape[-1] // 2
+        sin = torch.cat([-sin[..., :half], sin[..., half:]], dim=-1)
+        self.cos, self.sin = cos[0][:, None], sin[0][:, None]
+
+    def at(self, positions: Int[Tensor, "*N"]) -> tuple[Float[Tensor, "*N 1 D"], Float[Tensor, "*N 1 D"]]:
+        """Cosine and sine at positions that are known."""
+        return self.cos[positions], self.sin[positions]
 
 
 def norm(x: Tensor, module: Any) -> Tensor:

@@ -4,7 +4,7 @@ PEFT makes, names, saves and loads the adapters. The forward pass is ours: every
     delta = ((x A^T) * m) B^T * (alpha / r)
 with the A and B of all adapters stacked and m[row] selecting the row's own block, so that rows of different agents ride
 in one batch and gradients reach exactly the adapters whose rows are present. A learning batch of one adapter in float32
-adds it to the weight instead (`_Merged`): the thin products then cost nothing forward, and little backward.
+adds it to the weight instead (`Linears`): the thin products then cost nothing forward, and little backward.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import contextlib
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ class Adapters:
 
         self.names = tuple(names)
         self.settings = settings
+        self.scale = settings.alpha / settings.r
         target = settings.targets if isinstance(settings.targets, str) else list(settings.targets)
         config = LoraConfig(
             r=settings.r, lora_alpha=settings.alpha, lora_dropout=0.0, target_modules=target, task_type="CAUSAL_LM"
@@ -97,6 +99,16 @@ class Adapters:
         self.stacks = [tuple(t.contiguous() for t in self._stack(layer)) for layer in self.layers]  # type: ignore[misc]
         self.refreshed += 1
 
+    def refreshed_parameters(self, name: str) -> dict[str, Tensor]:
+        """The adapter's parameters as of the last refresh, B scaled."""
+        k, r = self.names.index(name), self.settings.r
+        own = slice(k * r, (k + 1) * r)
+        return {
+            key: tensor
+            for index, (a, b) in enumerate(self.stacks)
+            for key, tensor in ((f"{index}.A", a[own]), (f"{index}.B", b[:, own]))
+        }
+
     def merged(self, index: int) -> Float[Tensor, "K out in"]:
         """The weight of adapted layer `index` with each adapter added to it, as of the last refresh."""
         a, b = self.stacks[index]
@@ -137,7 +149,7 @@ class Adapters:
     def _stack(self, layer: Any) -> tuple[Tensor, Tensor]:
         a = torch.cat([layer.lora_A[n].weight for n in self.names], dim=0)
         b = torch.cat([layer.lora_B[n].weight for n in self.names], dim=1)
-        return a, b * (self.settings.alpha / self.settings.r)
+        return a, b * self.scale
 
     def delta(self, index: int, x: Tensor) -> Tensor | None:
         """What the adapters add to the output of adapted layer `index` for input x [B, T, in]."""
@@ -208,15 +220,14 @@ def _initialise(layer: Any, name: str, *, seed: int) -> None:
 def _adapted(adapters: Adapters, index: int, base: Any) -> Any:
     """The forward of an adapted linear layer: its own, and what the adapters of the rows add."""
     plain = base.forward
+    alone = Linears([base.weight], base.bias, [index], [len(base.weight)])
 
     def forward(x: Tensor) -> Tensor:
         only = adapters._only
         if only is not None:
             layer = adapters.layers[index]
-            scale = adapters.settings.alpha / adapters.settings.r
-            a, b = layer.lora_A[only].weight, layer.lora_B[only].weight
-            out: Tensor = _Merged.apply(x, base.weight, a, b, scale)  # type: ignore[no-untyped-call]
-            return out if base.bias is None else out + base.bias
+            pair = layer.lora_A[only].weight, layer.lora_B[only].weight
+            return alone.product(x.flatten(0, -2), adapters.scale, pair).view(*x.shape[:-1], -1)
         output: Tensor = plain(x)
         delta = adapters.delta(index, x)
         return output if delta is None else output + delta
@@ -224,22 +235,73 @@ def _adapted(adapters: Adapters, index: int, base: Any) -> Any:
     return forward
 
 
-class _Merged(torch.autograd.Function):
-    """x (W + s B A)^T with W frozen: forward and backward cost one full product each, the thin ones only for dA and dB."""
+# ---- one adapter alone ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Linears:
+    """Frozen linear layers of one input, end to end, and which adapted layer each of them is."""
+
+    weights: list[Float[Tensor, "out in"]]
+    bias: Float[Tensor, " sum_out"] | None
+    indices: list[int | None]
+    sizes: list[int]
+
+    def span(self, i: int) -> slice:
+        """Where the outputs of layer i lie."""
+        first = sum(self.sizes[:i])
+        return slice(first, first + self.sizes[i])
+
+    def pairs(self, parameters: Mapping[str, Tensor]) -> list[Tensor | None]:
+        """A and B of every layer in turn, out of an adapter's parameters; None, None for a layer without."""
+        keys = [(i, part) for i in self.indices for part in "AB"]
+        return [None if i is None else parameters.get(f"{i}.{part}") for i, part in keys]
+
+    def product(self, x: Float[Tensor, "N in"], scale: float, pairs: Sequence[Tensor | None]) -> Float[Tensor, "N out"]:
+        """x times every weight with its A and B added, and the bias."""
+        product: Tensor = _Product.apply(x, self, scale, *pairs)  # type: ignore[no-untyped-call]
+        return product
+
+    def merged(self, scale: float, pairs: Sequence[Tensor | None]) -> Float[Tensor, "sum_out in"]:
+        """W + s B A of every layer, from A and B of each; None where a layer has no adapter."""
+        if len(self.weights) == 1 and pairs[0] is None:
+            return self.weights[0]
+        whole = self.weights[0].new_empty(sum(self.sizes), self.weights[0].shape[1])
+        for part, weight, a, b in zip(
+            torch.split(whole, self.sizes), self.weights, pairs[::2], pairs[1::2], strict=True
+        ):
+            if a is None or b is None:
+                part.copy_(weight)
+            else:
+                torch.addmm(weight, b, a, alpha=scale, out=part)
+        return whole
+
+
+class _Product(torch.autograd.Function):
+    """x (W + s B A)^T for frozen weights of one input: a full product forward, one backward for x, thin ones for every A
+    and B."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, a: Tensor, b: Tensor, scale: float) -> Tensor:
-        merged = torch.addmm(weight, b, a, alpha=scale)
-        ctx.save_for_backward(x, weight, a, b)
-        ctx.scale = scale
-        return linear(x, merged)
+    def forward(ctx: Any, x: Tensor, linears: Linears, scale: float, *pairs: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, *pairs)
+        ctx.linears, ctx.scale = linears, scale
+        return linear(x, linears.merged(scale, pairs), linears.bias)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, Tensor, Tensor, None]:
-        x, weight, a, b = ctx.saved_tensors
-        grad, flat = grads[0].flatten(0, -2), x.flatten(0, -2)
-        into = None
-        if ctx.needs_input_grad[0]:
-            into = linear(grad, torch.addmm(weight, b, a, alpha=ctx.scale).T).view_as(x)
-        above, below = linear(grad, ctx.scale * b.T), linear(flat, ctx.scale * a)
-        return into, None, above.T @ flat, grad.T @ below, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, *pairs = ctx.saved_tensors
+        grad, scale = grads[0], ctx.scale
+        into = linear(grad, ctx.linears.merged(scale, pairs).T) if ctx.needs_input_grad[0] else None
+        thin: list[Tensor | None] = [None] * len(pairs)
+        owned = [i for i, needed in enumerate(ctx.needs_input_grad[3::2]) if needed]
+        if owned:
+            rank = len(pairs[2 * owned[0]])
+            of_b = x.new_zeros(len(owned) * rank, grad.shape[1])  # every B transposed, block by block
+            spans = [(slice(k * rank, (k + 1) * rank), ctx.linears.span(i)) for k, i in enumerate(owned)]
+            for (rows, columns), i in zip(spans, owned, strict=True):
+                of_b[rows, columns] = pairs[2 * i + 1].T
+            below, above = linear(x, torch.cat([pairs[2 * i] for i in owned])), linear(grad, of_b)
+            of_a = (above.T @ x).mul_(scale)
+            for (rows, columns), i in zip(spans, owned, strict=True):
+                thin[2 * i], thin[2 * i + 1] = of_a[rows], (below[:, rows].T @ grad[:, columns]).mul_(scale).T
+        return into, None, None, *thin

@@ -38,10 +38,10 @@ class Row:
 
 
 @dataclass(slots=True)
-class Replies:
+class Targets:
     """What is known of the N replies of a micro-batch, M tokens in all, in order."""
 
-    targets: Int[Tensor, " M"]
+    ids: Int[Tensor, " M"]
     mask: Bool[Tensor, "N T"]  # reply tokens of every sequence
     old_logp: Float[Tensor, "N T"]
     advantage: Float[Tensor, " N"]
@@ -84,13 +84,13 @@ def micro_batches(rows: Sequence[Row], budget: int, *, apart: bool = False) -> I
         yield batch
 
 
-def replies_of(rows: Sequence[Row], device: torch.device) -> Replies:
+def targets_of(rows: Sequence[Row], device: torch.device) -> Targets:
     """Targets, old log-probabilities and advantages of a micro-batch."""
     sequences = [s for row in rows for s in row.samples]
     sizes = torch.tensor([len(s.token_ids) for s in sequences])
     mask = torch.arange(int(sizes.max()))[None] < sizes[:, None]
     old = torch.zeros(mask.shape).masked_scatter_(mask, torch.tensor([p for s in sequences for p in s.old_logp]))
-    return Replies(
+    return Targets(
         torch.tensor([i for s in sequences for i in s.token_ids], device=device),
         mask.to(device),
         old.to(device),

@@ -1,18 +1,19 @@
 """The forward pass of generation for decoders of the Llama family, written out: a handful of kernels a layer.
 
-Query, key and value are one matrix product, gate and up another. Adapters are merged into copies of the weights where these
-copies are small (`merged_bytes`), so that a row costs what the base model costs; otherwise their thin products are added to
-the base's own, as in training. Anything else runs through transformers (hf.py); both give the same logits up to rounding.
+Prefill runs what the prompts of an adapter begin with alike once, and no padding (ragged.py). In decoding query, key and value
+are one matrix product, gate and up another. Adapters are merged into copies of the weights where these copies are small
+(`merged_bytes`), so that a row costs what the base model costs; otherwise prefill merges as it goes, and decoding adds thin
+products to the base's own, as in training. Anything else runs through transformers (hf.py); both give the same logits up to
+rounding.
 
-Rows are run sorted by adapter, so that each adapter's rows are one slice; the cache stays in slot order.
+Rows are decoded sorted by adapter, so that each adapter's rows are one slice; the cache stays in slot order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,37 +23,36 @@ from torch.nn import functional as F  # noqa: N812
 
 from counterpoint.engines.slots import SlotCache
 from counterpoint.kernels import linear
-from counterpoint.llama import PRODUCTS, joint_bias, linears, norm, plain, rotary
+from counterpoint.llama import linears, norm, products
+from counterpoint.lora import Linears
 from counterpoint.models import Model
+from counterpoint.ragged import Layout, RaggedForward, alike
 
 
 @dataclass(slots=True)
 class _Product:
-    """Linear layers of one input: weights by adapter, one matrix for all of them; or the layers themselves."""
+    """Linear layers of one input and their adapters: one matrix an adapter for all of them, or thin products beside."""
 
-    sizes: list[int]
+    linears: Linears
+    biases: list[Float[Tensor, " out"] | None]
     merged: Float[Tensor, "K out in"] | None
     below: Float[Tensor, "nKr in"]  # every A of every adapted layer, end to end; where adapters are not merged
-    bias: Float[Tensor, " out"] | None
-    layers: list[Any]
-    indices: list[int | None]  # of the adapted layers; None where a layer has no adapter
 
 
 class FusedForward:
-    """Prefill and decode over a SlotCache; rows are routed to adapters by `route`."""
+    """Prefill and decode over a SlotCache; decoded rows are routed to adapters by `route`."""
 
     def __init__(self, model: Model, *, merged_bytes: int) -> None:
         self.model = model
-        config = model.base.config
-        self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
+        self.ragged = RaggedForward(model)
+        self.heads, self.groups = self.ragged.heads, self.ragged.groups
+        self.head_dim, self.scaling = self.ragged.head_dim, self.ragged.scaling
         self.backbone = model.base.model
-        attention = self.backbone.layers[0].self_attn
-        self.head_dim, self.scaling = attention.head_dim, attention.scaling
         size = sum(m.weight.numel() * m.weight.element_size() for m in linears(model))
         self.merges = size * len(model.adapters.names) <= merged_bytes
+        self.linears = products(model)
         self.products: list[list[_Product]] = []
         self.weights_of = -1
-        self.rotary = (torch.empty(0), torch.empty(0))
         self.order: Tensor | None = None  # rows sorted by adapter; None when they are already
         self.back: Tensor | None = None
         self.spans: list[tuple[int, int, int]] = []
@@ -67,49 +67,74 @@ class FusedForward:
         self.cache = cache
         adapters = self.model.adapters
         if self.weights_of != adapters.refreshed:
-            self.products = [
-                [self._product(getattr(layer, owner), names) for owner, names in PRODUCTS]
-                for layer in self.backbone.layers
-            ]
+            self.products = [[self._product(linears) for linears in layer] for layer in self.linears]
             self.weights_of = adapters.refreshed
-        if self.rotary[0].shape[0] < cache.length + 1:
-            self.rotary = rotary(self.model, cache.length + 1)
+        self.ragged.rotary.reach(cache.length + 1)
         yield
 
-    def _product(self, owner: Any, names: tuple[str, ...]) -> _Product:
+    def _product(self, linears: Linears) -> _Product:
         adapters = self.model.adapters
-        layers = [getattr(owner, name) for name in names]
-        bare = [plain(m) for m in layers]
-        indices = [adapters.layers.index(m) if m in adapters.layers else None for m in layers]
         merged, below = None, torch.empty(0)
         if self.merges:
-            parts = [
-                p.weight[None].expand(len(adapters.names), -1, -1) if i is None else adapters.merged(i)
-                for p, i in zip(bare, indices, strict=True)
-            ]
-            merged = torch.cat(parts, dim=1)
-        elif any(i is not None for i in indices):
-            below = torch.cat([adapters.stacks[i][0] for i in indices if i is not None])
-        return _Product([len(p.weight) for p in bare], merged, below, joint_bias(bare), bare, indices)
+            merged = torch.stack(
+                [linears.merged(1.0, linears.pairs(adapters.refreshed_parameters(name))) for name in adapters.names]
+            )
+        elif any(i is not None for i in linears.indices):
+            below = torch.cat([adapters.stacks[i][0] for i in linears.indices if i is not None])
+        biases = [None if linears.bias is None else linears.bias[linears.span(i)] for i in range(len(linears.sizes))]
+        return _Product(linears, biases, merged, below)
 
     def _apply(self, product: _Product, x: Float[Tensor, "N in"]) -> list[Tensor]:
         """Outputs of the product's layers for rows in the order of `spans`."""
         if product.merged is None:
-            outputs = [linear(x, module.weight, module.bias) for module in product.layers]
-            adapted = [(out, i) for out, i in zip(outputs, product.indices, strict=True) if i is not None]
+            weights = zip(product.linears.weights, product.biases, strict=True)
+            outputs = [linear(x, weight, bias) for weight, bias in weights]
+            adapted = [(out, i) for out, i in zip(outputs, product.linears.indices, strict=True) if i is not None]
             if adapted:
                 below = linear(x, product.below).view(len(x), len(adapted), -1).mul_(self.blocks[:, None])
                 for k, (out, index) in enumerate(adapted):
                     out.addmm_(below[:, k], self.model.adapters.stacks[index][1].T)
             return outputs
-        parts = [linear(x[first:last], product.merged[k], product.bias) for k, first, last in self.spans]
+        parts = [linear(x[first:last], product.merged[k], product.linears.bias) for k, first, last in self.spans]
         whole = parts[0] if len(parts) == 1 else torch.cat(parts)
-        return list(torch.split(whole, product.sizes, dim=-1))
+        return list(torch.split(whole, product.linears.sizes, dim=-1))
 
     # ---- rows ----------------------------------------------------------------------------------------------------
 
+    def prefill(self, prompts: Sequence[Sequence[int]], adapters: Int[np.ndarray, " R"], first: int) -> None:
+        """Keys and values of prompt i, under adapter `adapters[i]`, into slot first + i."""
+        for adapter in sorted(set(adapters.tolist())):
+            rows = [i for i, prompt in enumerate(prompts) if adapters[i] == adapter and prompt]
+            groups = alike([prompts[i] for i in rows])
+            members = [rows[i] for _, group in groups for i in group]
+            if not members:
+                continue
+            layout = Layout.of(
+                [prompts[rows[group[0]]][:shared] for shared, group in groups],
+                [prompts[rows[i]][shared:] for shared, group in groups for i in group],
+                [len(group) for _, group in groups],
+            )
+            self.cache.start_prefill(first + torch.tensor(members))
+            self._fill(layout, adapter)
+
+    def _fill(self, layout: Layout, adapter: int) -> None:
+        """Run the tokens under one adapter; rows go where the cache was told."""
+        whole = layout.whole.flatten()
+        own = {} if self.merges else self.model.adapters.refreshed_parameters(self.model.adapters.names[adapter])
+
+        def product(number: int, which: int, x: Tensor) -> Tensor:
+            linears, merged = self.products[number][which].linears, self.products[number][which].merged
+            weight = linears.merged(1.0, linears.pairs(own)) if merged is None else merged[adapter]
+            return linear(x, weight, linears.bias)
+
+        def keep(number: int, both: Tensor) -> None:
+            rows = both.index_select(0, whole).view(*layout.whole.shape, -1, self.head_dim).transpose(1, 2)
+            self.cache.layers[number].update(*torch.split(rows, self.groups, dim=1))
+
+        self.ragged.keys_and_values(layout, product, keep)
+
     def route(self, adapters: Int[np.ndarray, " R"], tokens: int) -> None:
-        """The next passes have rows of `tokens` tokens, row r under adapter `adapters[r]`."""
+        """The next decode steps have rows of `tokens` tokens, row r under adapter `adapters[r]`."""
         order, self.spans = _spans(adapters, tokens)
         ordered = bool((order == np.arange(len(order))).all())
         self.order = None if ordered else torch.from_numpy(order)
@@ -117,23 +142,6 @@ class FusedForward:
         if not self.merges:
             rows = torch.from_numpy(adapters[order])
             self.blocks = self.model.adapters.mask(rows)[:, 0].repeat_interleave(tokens, dim=0)
-
-    def prefill(self, ids: Int[Tensor, "R T"], first: int) -> None:
-        """Keys and values of whole prompts, row i into slot first + i. The last layer runs only as far as these."""
-        width = ids.shape[1]
-        self.cache.start_prefill(first)
-        cos, sin = self.rotary[0][:width], self.rotary[1][:width]
-        x = self.backbone.embed_tokens(ids if self.order is None else ids[self.order]).flatten(0, 1)
-        last = len(self.products) - 1
-        for number in range(len(self.products)):
-            q, k, v = self._heads(number, x, width, cos, sin)
-            self.cache.layers[number].update(k, v)
-            if number == last:
-                break
-            attended = F.scaled_dot_product_attention(
-                q, k, v, is_causal=True, scale=self.scaling, enable_gqa=self.groups != self.heads
-            )
-            x = self._rest(number, x, attended.transpose(1, 2))
 
     def decode(self, ids: Int[Tensor, "R G"], positions: Int[Tensor, "R G"], mask: Tensor) -> Float[Tensor, "R G V"]:
         """Logits of the next token; `mask` [R, G, S] is True where a token may look."""
@@ -144,7 +152,7 @@ class FusedForward:
             bias = bias.repeat(1, 1, share, 1)
         if self.order is not None:
             ids, positions = ids[self.order], positions[self.order]
-        cos, sin = self.rotary[0][positions], self.rotary[1][positions]
+        cos, sin = self.ragged.rotary.at(positions)
         x = self.backbone.embed_tokens(ids).flatten(0, 1)
         for number in range(len(self.products)):
             q, k, v = self._heads(number, x, size, cos, sin)

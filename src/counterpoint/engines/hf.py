@@ -203,11 +203,8 @@ class _Batch:
         first = len(self.rows)
         width = max(len(g.prompt) for g in groups) - 1
         if width:
-            ids = np.zeros((len(groups), width), dtype=np.int64)
-            for i, group in enumerate(groups):
-                ids[i, : len(group.prompt) - 1] = group.prompt[:-1]
-            self.forward.route(np.array([g.adapter for g in groups]), width)
-            self.forward.prefill(self._tensor(ids), first)
+            adapters = np.array([g.adapter for g in groups])
+            self.forward.prefill([g.prompt[:-1] for g in groups], adapters, first)
         for slot, group in enumerate(groups, start=first):
             self.next_ids[slot], self.seeds[slot], self.done[slot] = group.prompt[-1], group.seeds, False
             self.prompts[slot], self.steps[slot], self.adapters[slot] = len(group.prompt) - 1, 0, group.adapter
@@ -274,12 +271,12 @@ class Forward(Protocol):
         """Inside, the passes work on this cache with the adapters' weights as of their last refresh."""
         ...
 
-    def route(self, adapters: Int[np.ndarray, " R"], tokens: int) -> None:
-        """The next passes have rows of `tokens` tokens, row r under adapter number adapters[r]."""
+    def prefill(self, prompts: Sequence[Sequence[int]], adapters: Int[np.ndarray, " R"], first: int) -> None:
+        """Keys and values of prompt i, under adapter number adapters[i], into slot first + i."""
         ...
 
-    def prefill(self, ids: Int[Tensor, "R T"], first: int) -> None:
-        """Keys and values of whole prompts, row i into slot first + i."""
+    def route(self, adapters: Int[np.ndarray, " R"], tokens: int) -> None:
+        """The next decode steps have rows of `tokens` tokens, row r under adapter number adapters[r]."""
         ...
 
     def decode(self, ids: Int[Tensor, "R G"], positions: Int[Tensor, "R G"], mask: Tensor) -> Tensor:
@@ -304,9 +301,13 @@ class PlainForward:
         rows = torch.from_numpy(adapters.copy()).to(self.model.device)
         self.model.adapters.set_mask(self.model.adapters.mask(rows))
 
-    def prefill(self, ids: Int[Tensor, "R T"], first: int) -> None:
-        self.cache.start_prefill(first)
-        self._run(ids, logits_to_keep=1)
+    def prefill(self, prompts: Sequence[Sequence[int]], adapters: Int[np.ndarray, " R"], first: int) -> None:
+        ids = torch.zeros(len(prompts), max(len(p) for p in prompts), dtype=torch.long)
+        for row, prompt in zip(ids, prompts, strict=True):
+            row[: len(prompt)] = torch.tensor(prompt)
+        self.route(adapters, ids.shape[1])
+        self.cache.start_prefill(torch.arange(first, first + len(prompts), device=self.model.device))
+        self._run(ids.to(self.model.device), logits_to_keep=1)
 
     def decode(self, ids: Int[Tensor, "R G"], positions: Int[Tensor, "R G"], mask: Tensor) -> Tensor:
         return self._run(ids, position_ids=positions, attention_mask=mask[:, None])

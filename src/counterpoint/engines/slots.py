@@ -32,11 +32,11 @@ class _SlotLayer(CacheLayerMixin):
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None
         assert self.values is not None
-        owner, rows = self.owner, key_states.shape[0]
+        owner, rows = self.owner, len(key_states)
         if owner.prefilling is not None:
-            first, width = owner.prefilling, key_states.shape[2]
-            self.keys[first : first + rows, :, :width] = key_states
-            self.values[first : first + rows, :, :width] = value_states
+            width = key_states.shape[2]
+            self.keys[owner.prefilling, :, :width] = key_states
+            self.values[owner.prefilling, :, :width] = value_states
             return key_states, value_states
         index = owner.rows[:rows, None]
         self.keys[index, :, owner.at] = key_states.transpose(1, 2)
@@ -60,13 +60,13 @@ class SlotCache(Cache):
         super().__init__(layers=[_SlotLayer(self) for _ in range(layers)])
         self.slots, self.length = slots, length
         self.rows = torch.arange(slots, device=device)
-        self.prefilling: int | None = None
+        self.prefilling: Int[Tensor, " R"] | None = None
         self.at: Int[Tensor, "R G"] = self.rows[:0, None]
         self.seen = 0
 
-    def start_prefill(self, first: int) -> None:
-        """The next forward is over whole prompts, row i of it for slot first + i."""
-        self.prefilling = first
+    def start_prefill(self, rows: Int[Tensor, " R"]) -> None:
+        """The next forward is over whole prompts, row i of it for slot `rows[i]`."""
+        self.prefilling = rows
 
     def start_decode(self, at: Int[Tensor, "R G"], seen: int) -> None:
         """The next forward adds G tokens a row, at positions at[r] of slot r; attention sees `seen` positions."""
