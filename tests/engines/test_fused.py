@@ -7,7 +7,7 @@ import torch
 from counterpoint import kernels
 from counterpoint.engines.fused import FusedForward, _spans
 from counterpoint.engines.hf import HFEngine, PlainForward
-from counterpoint.kernels import BLOCK, FEW, LARGE_WEIGHT, linear
+from counterpoint.kernels import BLOCK, FEW, LARGE_WEIGHT, Packed, linear
 from counterpoint.llama import fits
 from counterpoint.records import Message, Request, Sampling
 from counterpoint.rng import fold
@@ -18,9 +18,12 @@ def asked(n):
     return [Request(NAMES[(i * 7) % 3], (Message("user", f"{i} + " * (1 + i % 5)),), "t", n) for i in range(13)]
 
 
-@pytest.mark.parametrize("merged_mb", [256, 0], ids=["merged", "thin"])
+@pytest.mark.parametrize(
+    ("merged_mb", "large"), [(256, LARGE_WEIGHT), (0, LARGE_WEIGHT), (0, 0)], ids=["merged", "thin", "packed"]
+)
 @pytest.mark.parametrize("n", [1, 3])
-def test_same_tokens_and_log_probabilities_as_transformers(family, merged_mb, n):
+def test_same_tokens_and_log_probabilities_as_transformers(family, merged_mb, large, n, monkeypatch):
+    monkeypatch.setattr(kernels, "LARGE_WEIGHT", large)
     model = family()
     assert fits(model)
     fused = HFEngine(dict.fromkeys(NAMES, model), max_rows=12, merged_mb=merged_mb)
@@ -82,3 +85,17 @@ def test_linear_is_the_linear_product(rows, width, bias, onednn, monkeypatch):
     torch.testing.assert_close(linear(x, weight, b), torch.nn.functional.linear(x, weight, b), atol=1e-5, rtol=1e-5)
     cube = x[None].expand(2, -1, -1)
     torch.testing.assert_close(linear(cube, weight, b)[1], linear(x, weight, b), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("large", [0, LARGE_WEIGHT])
+@pytest.mark.parametrize("rows", [1, 8, 13, FEW, FEW + 1])
+@pytest.mark.parametrize("bias", [True, False])
+def test_packed_weights_are_the_linear_product(rows, bias, large, monkeypatch):
+    monkeypatch.setattr(kernels, "LARGE_WEIGHT", large)
+    draw = torch.Generator().manual_seed(rows)
+    x, b = torch.randn(rows, 24, generator=draw), torch.randn(100, generator=draw) if bias else None
+    weights = [torch.randn(n, 24, generator=draw) for n in (40, 60)]
+    packed = Packed(weights, b)
+    assert (packed.own is not None) == (kernels.PACKS and large == 0)
+    torch.testing.assert_close(packed(x), torch.nn.functional.linear(x, torch.cat(weights), b), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(Packed(weights[:1])(x), torch.nn.functional.linear(x, weights[0]), atol=1e-5, rtol=1e-5)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from counterpoint.engines.slots import SlotCache
-from counterpoint.kernels import linear
+from counterpoint.kernels import Packed, linear
 from counterpoint.llama import linears, norm, products
 from counterpoint.lora import Linears
 from counterpoint.models import Model
@@ -34,9 +34,9 @@ class _Product:
     """Linear layers of one input and their adapters: one matrix an adapter for all of them, or thin products beside."""
 
     linears: Linears
-    biases: list[Float[Tensor, " out"] | None]
-    merged: Float[Tensor, "K out in"] | None
-    below: Float[Tensor, "nKr in"]  # every A of every adapted layer, end to end; where adapters are not merged
+    merged: Float[Tensor, "K out in"] | None = None
+    below: Float[Tensor, "nKr in"] | None = None  # where not merged: every A of every adapted layer, end to end
+    above: list[tuple[slice, Float[Tensor, "out Kr"]]] = field(default_factory=list)  # and where each layer's B adds
 
 
 class FusedForward:
@@ -51,6 +51,9 @@ class FusedForward:
         size = sum(m.weight.numel() * m.weight.element_size() for m in linears(model))
         self.merges = size * len(model.adapters.names) <= merged_bytes
         self.linears = products(model)
+        self.packed = [] if self.merges else [[Packed(m.weights, m.bias) for m in layer] for layer in self.linears]
+        head = model.base.get_output_embeddings()
+        self.head = Packed([head.weight], head.bias)
         self.products: list[list[_Product]] = []
         self.weights_of = -1
         self.order: Tensor | None = None  # rows sorted by adapter; None when they are already
@@ -74,30 +77,27 @@ class FusedForward:
 
     def _product(self, linears: Linears) -> _Product:
         adapters = self.model.adapters
-        merged, below = None, torch.empty(0)
         if self.merges:
-            merged = torch.stack(
-                [linears.merged(1.0, linears.pairs(adapters.refreshed_parameters(name))) for name in adapters.names]
-            )
-        elif any(i is not None for i in linears.indices):
-            below = torch.cat([adapters.stacks[i][0] for i in linears.indices if i is not None])
-        biases = [None if linears.bias is None else linears.bias[linears.span(i)] for i in range(len(linears.sizes))]
-        return _Product(linears, biases, merged, below)
+            pairs = [linears.pairs(adapters.refreshed_parameters(name)) for name in adapters.names]
+            return _Product(linears, merged=torch.stack([linears.merged(1.0, pair) for pair in pairs]))
+        adapted = [(linears.span(i), *adapters.stacks[n]) for i, n in enumerate(linears.indices) if n is not None]
+        below = torch.cat([a for _, a, _ in adapted]) if adapted else None
+        return _Product(linears, below=below, above=[(span, b) for span, _, b in adapted])
 
-    def _apply(self, product: _Product, x: Float[Tensor, "N in"]) -> list[Tensor]:
-        """Outputs of the product's layers for rows in the order of `spans`."""
-        if product.merged is None:
-            weights = zip(product.linears.weights, product.biases, strict=True)
-            outputs = [linear(x, weight, bias) for weight, bias in weights]
-            adapted = [(out, i) for out, i in zip(outputs, product.linears.indices, strict=True) if i is not None]
-            if adapted:
-                below = linear(x, product.below).view(len(x), len(adapted), -1).mul_(self.blocks[:, None])
-                for k, (out, index) in enumerate(adapted):
-                    out.addmm_(below[:, k], self.model.adapters.stacks[index][1].T)
-            return outputs
-        parts = [linear(x[first:last], product.merged[k], product.linears.bias) for k, first, last in self.spans]
-        whole = parts[0] if len(parts) == 1 else torch.cat(parts)
-        return list(torch.split(whole, product.linears.sizes, dim=-1))
+    def _apply(self, number: int, which: int, x: Float[Tensor, "N in"]) -> list[Tensor]:
+        """Outputs of a product's layers for rows in the order of `spans`."""
+        product = self.products[number][which]
+        merged, sizes = product.merged, product.linears.sizes
+        if merged is None:
+            whole = self.packed[number][which](x)
+            if product.below is not None:
+                below = linear(x, product.below).view(len(x), len(product.above), -1).mul_(self.blocks[:, None])
+                for k, (span, b) in enumerate(product.above):
+                    whole[:, span].addmm_(below[:, k], b.T)
+        else:
+            parts = [linear(x[first:last], merged[k], product.linears.bias) for k, first, last in self.spans]
+            whole = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return list(torch.split(whole, sizes, dim=-1))
 
     # ---- rows ----------------------------------------------------------------------------------------------------
 
@@ -160,15 +160,14 @@ class FusedForward:
             q = q.reshape(rows, self.groups, share * size, self.head_dim)
             attended = F.scaled_dot_product_attention(q, keys, values, attn_mask=bias, scale=self.scaling)
             x = self._rest(number, x, attended.view(rows, self.heads, size, self.head_dim).transpose(1, 2))
-        head = self.model.base.get_output_embeddings()
-        logits = linear(norm(x, self.backbone.norm), head.weight, head.bias).view(-1, size, len(head.weight))
+        logits = self.head(norm(x, self.backbone.norm)).view(rows, size, -1)
         return logits if self.back is None else logits[self.back]
 
     def _heads(self, number: int, x: Tensor, tokens: int, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value [R, heads, T, head_dim] of a layer, rotated, in slot order."""
         layer = self.backbone.layers[number]
         attention = layer.self_attn
-        parts = self._apply(self.products[number][0], norm(x, layer.input_layernorm))
+        parts = self._apply(number, 0, norm(x, layer.input_layernorm))
         q, k, v = (part.view(-1, tokens, part.shape[1] // self.head_dim, self.head_dim) for part in parts)
         if hasattr(attention, "q_norm"):
             q, k = norm(q, attention.q_norm), norm(k, attention.k_norm)
@@ -179,12 +178,11 @@ class FusedForward:
 
     def _rest(self, number: int, x: Tensor, attended: Float[Tensor, "R T heads head_dim"]) -> Tensor:
         """Output projection and MLP of a layer, on top of the residual stream."""
-        _, out, up, down = self.products[number]
         if self.order is not None:
             attended = attended[self.order]
-        x = x + self._apply(out, attended.reshape(len(x), -1))[0]
-        gate, value = self._apply(up, norm(x, self.backbone.layers[number].post_attention_layernorm))
-        return x + self._apply(down, F.silu(gate).mul_(value))[0]
+        x = x + self._apply(number, 1, attended.reshape(len(x), -1))[0]
+        gate, value = self._apply(number, 2, norm(x, self.backbone.layers[number].post_attention_layernorm))
+        return x + self._apply(number, 3, F.silu(gate).mul_(value))[0]
 
 
 def _spans(adapters: Int[np.ndarray, " R"], tokens: int) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
