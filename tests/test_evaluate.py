@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from counterpoint.evaluate import GreedyController, measure
+from counterpoint.controllers import make
+from counterpoint.evaluate import GreedyController, measure, unseen_decisions
 from counterpoint.methods import make_method
-from counterpoint.records import Completion, Episode, Task, Turn
+from counterpoint.records import ActionValues, Completion, Decision, Episode, Task, Turn
 
 METHOD = make_method({"name": "propose_review"})
 TASK = Task("q", "3 + 4?", "7", "number")
@@ -100,3 +101,13 @@ def test_greedy_controllers_take_the_most_probable_action():
 
     for p, expected in ((0.6, [0, 1]), (0.4, [1, 0]), (0.5, [0, 1])):
         assert GreedyController(FixedController(FixedSettings(p_speak=p))).probs("s").tolist() == expected
+
+
+def test_decisions_in_states_that_training_never_saw_are_counted():
+    """A3: by what the controllers' tables hold, each controller by its own."""
+    controllers = {name: make("regret") for name in ("a", "b")}
+    controllers["a"].update([ActionValues("a", "seen", (1.0, 0.0))])
+    made = [Decision(name, state, 1, (0.5, 0.5), 0) for name in ("a", "b") for state in ("seen", "new", "seen")]
+    assert unseen_decisions([replace(EPISODES[0], decisions=tuple(made))], controllers) == 4
+    frozen = {name: controller.average() for name, controller in controllers.items()}
+    assert unseen_decisions([replace(EPISODES[0], decisions=tuple(made))], frozen) == 4

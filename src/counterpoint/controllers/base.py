@@ -7,7 +7,6 @@ action 0 is skip and action 1 is speak. It draws nothing itself: callers draw fr
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -95,7 +94,7 @@ def exact_sum(vectors: Iterable[Float[np.ndarray, " A"]]) -> Float[np.ndarray, "
 
 
 class FrozenController:
-    """A table of strategies that no longer learns. States it never saw get `unseen`, and are counted."""
+    """A table of strategies that no longer learns. States it never saw get `unseen`; evaluate.py counts these decisions."""
 
     def __init__(
         self, table: Mapping[str, Float[np.ndarray, " A"]], unseen: Float[np.ndarray, " A"], visits: Mapping[str, float]
@@ -103,13 +102,9 @@ class FrozenController:
         self._table = {state: np.array(probs, dtype=np.float64) for state, probs in table.items()}
         self._unseen = np.array(unseen, dtype=np.float64)
         self._visits = dict(visits)
-        self.unseen_counts: Counter[str] = Counter()
 
     def probs(self, state: str) -> Float[np.ndarray, " A"]:
-        if state in self._table:
-            return self._table[state].copy()
-        self.unseen_counts[state] += 1
-        return self._unseen.copy()
+        return self._table.get(state, self._unseen).copy()
 
     def update(self, values: Sequence[ActionValues]) -> None:
         """Does nothing: it is frozen."""
@@ -118,26 +113,19 @@ class FrozenController:
         return self
 
     def report(self) -> dict[str, dict[str, Any]]:
-        seen = {
-            state: {"visits": self._visits.get(state, 0), "strategy": probs.tolist(), "unseen": 0}
+        return {
+            state: {"visits": self._visits.get(state, 0), "strategy": probs.tolist()}
             for state, probs in sorted(self._table.items())
         }
-        unseen = {
-            state: {"visits": 0, "strategy": self._unseen.tolist(), "unseen": count}
-            for state, count in sorted(self.unseen_counts.items())
-        }
-        return seen | unseen
 
     def state_dict(self) -> dict[str, Any]:
         return {
             "table": {state: probs.tolist() for state, probs in sorted(self._table.items())},
             "unseen": self._unseen.tolist(),
             "visits": dict(sorted(self._visits.items())),
-            "unseen_counts": dict(sorted(self.unseen_counts.items())),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._table = {name: np.array(probs, dtype=np.float64) for name, probs in state["table"].items()}
         self._unseen = np.array(state["unseen"], dtype=np.float64)
         self._visits = dict(state["visits"])
-        self.unseen_counts = Counter(state["unseen_counts"])

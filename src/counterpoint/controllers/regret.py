@@ -117,7 +117,7 @@ class RegretController:
                 return rm.power_weight(t, gamma=self.settings.gamma)
 
     def average(self) -> Controller:
-        """The average strategy of every state seen; other states play `unseen` and are counted."""
+        """The average strategy of every state seen; other states play `unseen`."""
         table = {state: rm.average_strategy(np.array(m.strategy_sum)) for state, m in self._matchers.items()}
         unseen = speak_probs(self.settings.unseen, self.settings.n_actions)
         return FrozenController(table, unseen, {state: m.visits for state, m in self._matchers.items()})
