@@ -97,11 +97,6 @@ class Rotary:
         return self.cos[positions], self.sin[positions]
 
 
-def norm(x: Tensor, module: Any) -> Tensor:
-    """RMSNorm: x / sqrt(mean(x^2) + eps) * weight; without a gradient."""
-    return (x * inverse_rms(x, module.variance_epsilon)).mul_(module.weight)
-
-
 def inverse_rms(x: Float[Tensor, "*N H"], eps: float) -> Float[Tensor, "*N 1"]:
     """1 / sqrt(mean(x^2) + eps)."""
     scale: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1])

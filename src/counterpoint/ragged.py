@@ -114,7 +114,7 @@ Keep = Callable[[int, Float[Tensor, "N 2G D"]], None]
 
 
 class RaggedForward:
-    """The decoder layers of one model."""
+    """The decoder layers of one model, whole, and in the two parts that lie on either side of attention."""
 
     def __init__(self, model: Model, *, recompute: bool = False) -> None:
         """`recompute` runs every layer again in the backward pass instead of keeping what is in it."""
@@ -129,7 +129,7 @@ class RaggedForward:
     def continuations(self, layout: Layout, product: Product) -> Float[Tensor, "N2 H"]:
         """The last hidden states, normed, of the second part; the first runs in the last layer only as far as its keys
         and values."""
-        return _norm(self._run(layout, product, None), self.backbone.norm)
+        return self.normed(self._run(layout, product, None))
 
     def keys_and_values(self, layout: Layout, product: Product, keep: Keep) -> None:
         """Every token's keys and values, layer by layer to `keep`; the last layer runs only as far as these."""
@@ -151,23 +151,41 @@ class RaggedForward:
         self, x: Tensor, number: int, layout: Layout, cos: Tensor, sin: Tensor, product: Product, keep: Keep | None
     ) -> Tensor:
         """The residual stream after one decoder layer; that of the second part alone after the last."""
-        layer, last = self.backbone.layers[number], number == len(self.backbone.layers) - 1
-        attention = layer.self_attn
-        heads = product(number, 0, _norm(x, layer.input_layernorm)).view(len(x), -1, self.head_dim)
-        if hasattr(attention, "q_norm"):
-            q, k, v = torch.split(heads, [self.heads, self.groups, self.groups], dim=1)
-            heads = torch.cat([_norm(q, attention.q_norm), _norm(k, attention.k_norm), v], dim=1)
-        heads = _Rotated.apply(heads, cos, sin, self.heads + self.groups)  # type: ignore[no-untyped-call]
+        last = number == len(self.backbone.layers) - 1
+        heads = self.rotated_heads(number, x, cos, sin, product)
         if keep is not None:
             keep(number, heads[:, self.heads :])
             if last:
                 return x
         attended = self._attention(heads, layout, last)
-        if last:
-            x = x[len(layout.beginning_at) :]
+        return self.rest(number, x[len(layout.beginning_at) :] if last else x, attended, product)
+
+    # ---- a layer but for its attention ---------------------------------------------------------------------------
+
+    def rotated_heads(
+        self, number: int, x: Float[Tensor, "N H"], cos: Tensor, sin: Tensor, product: Product
+    ) -> Float[Tensor, "N heads D"]:
+        """Queries, keys and values of every token, end to end, queries and keys rotated."""
+        layer = self.backbone.layers[number]
+        attention = layer.self_attn
+        heads = product(number, 0, _norm(x, layer.input_layernorm)).view(len(x), -1, self.head_dim)
+        if hasattr(attention, "q_norm"):
+            q, k, v = torch.split(heads, [self.heads, self.groups, self.groups], dim=1)
+            heads = torch.cat([_norm(q, attention.q_norm), _norm(k, attention.k_norm), v], dim=1)
+        rotated: Tensor = _Rotated.apply(heads, cos, sin, self.heads + self.groups)  # type: ignore[no-untyped-call]
+        return rotated
+
+    def rest(self, number: int, x: Float[Tensor, "N H"], attended: Float[Tensor, "N HD"], product: Product) -> Tensor:
+        """The residual stream x with the layer's output projection and MLP added."""
         x = x + product(number, 1, attended)
-        gated = _Gated.apply(product(number, 2, _norm(x, layer.post_attention_layernorm)))  # type: ignore[no-untyped-call]
-        return x + product(number, 3, gated)
+        both = product(number, 2, _norm(x, self.backbone.layers[number].post_attention_layernorm))
+        return x + product(number, 3, _Gated.apply(both))  # type: ignore[no-untyped-call]
+
+    def normed(self, x: Float[Tensor, "N H"]) -> Float[Tensor, "N H"]:
+        """What the head is applied to, from the last residual stream."""
+        return _norm(x, self.backbone.norm)
+
+    # ---- attention -----------------------------------------------------------------------------------------------
 
     def _attention(self, heads: Float[Tensor, "N heads D"], layout: Layout, last: bool) -> Float[Tensor, "N HD"]:
         """Attention of beginnings among themselves (not in the last layer) and of every continuation over [beginning | own]."""

@@ -6,7 +6,7 @@ are one matrix product, gate and up another. Adapters are merged into copies of 
 products to the base's own, as in training. Anything else runs through transformers (hf.py); both give the same logits up to
 rounding.
 
-Rows are decoded sorted by adapter, so that each adapter's rows are one slice; the cache stays in slot order.
+With merged adapters rows are decoded sorted by adapter, so that each adapter's rows are one slice; the cache stays in slot order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from counterpoint.engines.slots import SlotCache
 from counterpoint.kernels import Packed, linear
-from counterpoint.llama import linears, norm, products
+from counterpoint.llama import linears, products
 from counterpoint.lora import Linears
 from counterpoint.models import Model
 from counterpoint.ragged import Layout, RaggedForward, alike
@@ -84,21 +84,6 @@ class FusedForward:
         below = torch.cat([a for _, a, _ in adapted]) if adapted else None
         return _Product(linears, below=below, above=[(span, b) for span, _, b in adapted])
 
-    def _apply(self, number: int, which: int, x: Float[Tensor, "N in"]) -> list[Tensor]:
-        """Outputs of a product's layers for rows in the order of `spans`."""
-        product = self.products[number][which]
-        merged, sizes = product.merged, product.linears.sizes
-        if merged is None:
-            whole = self.packed[number][which](x)
-            if product.below is not None:
-                below = linear(x, product.below).view(len(x), len(product.above), -1).mul_(self.blocks[:, None])
-                for k, (span, b) in enumerate(product.above):
-                    whole[:, span].addmm_(below[:, k], b.T)
-        else:
-            parts = [linear(x[first:last], merged[k], product.linears.bias) for k, first, last in self.spans]
-            whole = parts[0] if len(parts) == 1 else torch.cat(parts)
-        return list(torch.split(whole, sizes, dim=-1))
-
     # ---- rows ----------------------------------------------------------------------------------------------------
 
     def prefill(self, prompts: Sequence[Sequence[int]], adapters: Int[np.ndarray, " R"], first: int) -> None:
@@ -135,13 +120,14 @@ class FusedForward:
 
     def route(self, adapters: Int[np.ndarray, " R"], tokens: int) -> None:
         """The next decode steps have rows of `tokens` tokens, row r under adapter `adapters[r]`."""
+        if not self.merges:
+            rows = torch.from_numpy(adapters.copy())
+            self.blocks = self.model.adapters.mask(rows)[:, 0].repeat_interleave(tokens, dim=0)
+            return
         order, self.spans = _spans(adapters, tokens)
         ordered = bool((order == np.arange(len(order))).all())
         self.order = None if ordered else torch.from_numpy(order)
         self.back = None if ordered else torch.from_numpy(np.argsort(order))
-        if not self.merges:
-            rows = torch.from_numpy(adapters[order])
-            self.blocks = self.model.adapters.mask(rows)[:, 0].repeat_interleave(tokens, dim=0)
 
     def decode(self, ids: Int[Tensor, "R G"], positions: Int[Tensor, "R G"], mask: Tensor) -> Float[Tensor, "R G V"]:
         """Logits of the next token; `mask` [R, G, S] is True where a token may look."""
@@ -152,37 +138,36 @@ class FusedForward:
             bias = bias.repeat(1, 1, share, 1)
         if self.order is not None:
             ids, positions = ids[self.order], positions[self.order]
-        cos, sin = self.ragged.rotary.at(positions)
+        cos, sin = self.ragged.rotary.at(positions.flatten())
         x = self.backbone.embed_tokens(ids).flatten(0, 1)
         for number in range(len(self.products)):
-            q, k, v = self._heads(number, x, size, cos, sin)
+            heads = self.ragged.rotated_heads(number, x, cos, sin, self._decoding)
+            heads = heads.view(rows, size, -1, self.head_dim)
+            if self.back is not None:
+                heads = heads[self.back]
+            q, k, v = torch.split(heads.transpose(1, 2), [self.heads, self.groups, self.groups], dim=1)
             keys, values = self.cache.layers[number].update(k, v)
             q = q.reshape(rows, self.groups, share * size, self.head_dim)
             attended = F.scaled_dot_product_attention(q, keys, values, attn_mask=bias, scale=self.scaling)
-            x = self._rest(number, x, attended.view(rows, self.heads, size, self.head_dim).transpose(1, 2))
-        logits = self.head(norm(x, self.backbone.norm)).view(rows, size, -1)
+            attended = attended.view(rows, self.heads, size, self.head_dim).transpose(1, 2)
+            if self.order is not None:
+                attended = attended[self.order]
+            x = self.ragged.rest(number, x, attended.reshape(len(x), -1), self._decoding)
+        logits = self.head(self.ragged.normed(x)).view(rows, size, -1)
         return logits if self.back is None else logits[self.back]
 
-    def _heads(self, number: int, x: Tensor, tokens: int, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Query, key and value [R, heads, T, head_dim] of a layer, rotated, in slot order."""
-        layer = self.backbone.layers[number]
-        attention = layer.self_attn
-        parts = self._apply(number, 0, norm(x, layer.input_layernorm))
-        q, k, v = (part.view(-1, tokens, part.shape[1] // self.head_dim, self.head_dim) for part in parts)
-        if hasattr(attention, "q_norm"):
-            q, k = norm(q, attention.q_norm), norm(k, attention.k_norm)
-        half = self.head_dim // 2
-        rotated = [torch.addcmul(part * cos, part.roll(half, dims=-1), sin) for part in (q, k)]
-        q, k, v = (part if self.back is None else part[self.back] for part in (*rotated, v))
-        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-
-    def _rest(self, number: int, x: Tensor, attended: Float[Tensor, "R T heads head_dim"]) -> Tensor:
-        """Output projection and MLP of a layer, on top of the residual stream."""
-        if self.order is not None:
-            attended = attended[self.order]
-        x = x + self._apply(number, 1, attended.reshape(len(x), -1))[0]
-        gate, value = self._apply(number, 2, norm(x, self.backbone.layers[number].post_attention_layernorm))
-        return x + self._apply(number, 3, F.silu(gate).mul_(value))[0]
+    def _decoding(self, number: int, which: int, x: Float[Tensor, "N in"]) -> Float[Tensor, "N out"]:
+        """A product of rows routed to their adapters."""
+        product = self.products[number][which]
+        if product.merged is not None:
+            parts = [linear(x[first:last], product.merged[k], product.linears.bias) for k, first, last in self.spans]
+            return parts[0] if len(parts) == 1 else torch.cat(parts)
+        whole = self.packed[number][which](x)
+        if product.below is not None:
+            below = linear(x, product.below).view(len(x), len(product.above), -1).mul_(self.blocks[:, None])
+            for k, (span, b) in enumerate(product.above):
+                whole[:, span].addmm_(below[:, k], b.T)
+        return whole
 
 
 def _spans(adapters: Int[np.ndarray, " R"], tokens: int) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
