@@ -9,8 +9,8 @@ ROOT = Path(__file__).parents[1] / "src" / "counterpoint"
 LEVELS = {
     "records": 0, "rng": 0, "errors": 0, "settings": 0, "hooks": 0,
     "algorithms": 1, "kernels": 1, "ranks": 1,
-    "prompts": 2, "tasks": 2, "controllers": 2, "lora": 2, "gguf": 2, "models": 3, "shape": 4, "llama": 4, "ragged": 4,
-    "engines": 4,
+    "prompts": 2, "tasks": 2, "controllers": 2, "lora": 2, "gguf": 2, "models": 3,
+    "shape": 4, "llama": 4, "layout": 1, "ragged": 4, "engines": 4,
     "dialogue": 4, "play": 5,
     "methods": 6,
     "packing": 6, "teacher_forced": 6, "probe": 6,

@@ -109,14 +109,6 @@ class Adapters:
             for key, tensor in ((f"{index}.A", a[own]), (f"{index}.B", b[:, own]))
         }
 
-    def merged(self, index: int) -> Float[Tensor, "K out in"]:
-        """The weight of adapted layer `index` with each adapter added to it, as of the last refresh."""
-        a, b = self.stacks[index]
-        count, weight = len(self.names), self.layers[index].base_layer.weight
-        return torch.baddbmm(
-            weight.expand(count, -1, -1), b.view(len(b), count, -1).transpose(0, 1), a.view(count, -1, a.shape[1])
-        )
-
     @contextlib.contextmanager
     def routed(self, rows: Int[Tensor, " B"], *, live: bool) -> Iterator[None]:
         """Inside, row b of every forward uses adapter `names[rows[b]]`, or the bare base model where rows[b] is -1.

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor
 
+from counterpoint.layout import Layout
 from counterpoint.llama import products
 from counterpoint.models import Model
 from counterpoint.packing import Row
-from counterpoint.ragged import Layout, RaggedForward
+from counterpoint.ragged import RaggedForward
 
 
 class TeacherForced:

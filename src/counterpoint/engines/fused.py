@@ -23,10 +23,11 @@ from torch.nn import functional as F  # noqa: N812
 
 from counterpoint.engines.slots import SlotCache
 from counterpoint.kernels import Packed, linear
+from counterpoint.layout import Layout, alike
 from counterpoint.llama import linears, products
 from counterpoint.lora import Linears
 from counterpoint.models import Model
-from counterpoint.ragged import Layout, RaggedForward, alike
+from counterpoint.ragged import RaggedForward
 
 
 @dataclass(slots=True)
@@ -54,6 +55,7 @@ class FusedForward:
         self.packed = [] if self.merges else [[Packed(m.weights, m.bias) for m in layer] for layer in self.linears]
         head = model.base.get_output_embeddings()
         self.head = Packed([head.weight], head.bias)
+        self.parameters: list[dict[str, Tensor]] = []  # of every adapter, as last refreshed
         self.products: list[list[_Product]] = []
         self.weights_of = -1
         self.order: Tensor | None = None  # rows sorted by adapter; None when they are already
@@ -70,19 +72,19 @@ class FusedForward:
         self.cache = cache
         adapters = self.model.adapters
         if self.weights_of != adapters.refreshed:
-            self.products = [[self._product(linears) for linears in layer] for layer in self.linears]
+            self.parameters = [adapters.refreshed_parameters(name) for name in adapters.names]
+            self.products = [[self._product(own) for own in layer] for layer in self.linears]
             self.weights_of = adapters.refreshed
         self.ragged.rotary.reach(cache.length + 1)
         yield
 
-    def _product(self, linears: Linears) -> _Product:
-        adapters = self.model.adapters
+    def _product(self, own: Linears) -> _Product:
         if self.merges:
-            pairs = [linears.pairs(adapters.refreshed_parameters(name)) for name in adapters.names]
-            return _Product(linears, merged=torch.stack([linears.merged(1.0, pair) for pair in pairs]))
-        adapted = [(linears.span(i), *adapters.stacks[n]) for i, n in enumerate(linears.indices) if n is not None]
+            return _Product(own, merged=torch.stack([own.merged(1.0, own.pairs(p)) for p in self.parameters]))
+        stacks = self.model.adapters.stacks
+        adapted = [(own.span(i), *stacks[index]) for i, index in enumerate(own.indices) if index is not None]
         below = torch.cat([a for _, a, _ in adapted]) if adapted else None
-        return _Product(linears, below=below, above=[(span, b) for span, _, b in adapted])
+        return _Product(own, below=below, above=[(span, b) for span, _, b in adapted])
 
     # ---- rows ----------------------------------------------------------------------------------------------------
 
@@ -105,12 +107,11 @@ class FusedForward:
     def _fill(self, layout: Layout, adapter: int) -> None:
         """Run the tokens under one adapter; rows go where the cache was told."""
         whole = layout.whole.flatten()
-        own = {} if self.merges else self.model.adapters.refreshed_parameters(self.model.adapters.names[adapter])
 
         def product(number: int, which: int, x: Tensor) -> Tensor:
-            linears, merged = self.products[number][which].linears, self.products[number][which].merged
-            weight = linears.merged(1.0, linears.pairs(own)) if merged is None else merged[adapter]
-            return linear(x, weight, linears.bias)
+            own, merged = self.linears[number][which], self.products[number][which].merged
+            weight = own.merged(1.0, own.pairs(self.parameters[adapter])) if merged is None else merged[adapter]
+            return linear(x, weight, own.bias)
 
         def keep(number: int, both: Tensor) -> None:
             rows = both.index_select(0, whole).view(*layout.whole.shape, -1, self.head_dim).transpose(1, 2)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from counterpoint.engines.fused import FusedForward
 from counterpoint.engines.hf import PlainForward
 from counterpoint.engines.slots import SlotCache
-from counterpoint.ragged import Layout, alike
+from counterpoint.layout import Layout, alike
 
 WORDS = st.lists(st.integers(0, 2), min_size=1, max_size=8)
 
