@@ -7,6 +7,7 @@ continuations over [beginning | own]. Decoding (engines/fused.py) takes the part
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -55,6 +56,8 @@ class RaggedForward:
     def _run(self, layout: Layout, product: Product, keep: Keep | None) -> Tensor:
         self.rotary.reach(int(layout.positions.max()) + 1)
         cos, sin = self.rotary.at(layout.positions)
+        if self.heads > self.groups:  # heads that share keys and values are more queries of one head
+            layout = replace(layout, bias=layout.bias.repeat(1, 1, self.heads // self.groups, 1))
         x: Tensor = self.backbone.embed_tokens(layout.ids)
         for number in range(len(self.backbone.layers)):
             layer = (number, layout, cos, sin, product, keep)
@@ -123,10 +126,8 @@ class RaggedForward:
             torch.cat([_Spread.apply(first, layout.siblings), second], dim=2)  # type: ignore[no-untyped-call]
             for first, second in zip((k, v), after, strict=True)
         )
-        # heads that share keys and values are more queries of one head
         q = q.reshape(continuations, self.groups, share * t, self.head_dim)
-        bias = layout.bias.repeat(1, 1, share, 1) if share > 1 else layout.bias
-        attended = F.scaled_dot_product_attention(q, keys, values, attn_mask=bias, scale=self.scaling)
+        attended = F.scaled_dot_product_attention(q, keys, values, attn_mask=layout.bias, scale=self.scaling)
         attended = (
             attended.reshape(continuations, self.heads, t, self.head_dim).transpose(1, 2).flatten(2).flatten(0, 1)
         )
