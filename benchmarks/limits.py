@@ -22,11 +22,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from throughput import always_speaking
 
 from counterpoint.config import load_config
 from counterpoint.kernels import linear
+from counterpoint.layout import alike
 from counterpoint.packing import rows_of
 from counterpoint.progress import Progress
 from counterpoint.records import Completion, Request, Sample
@@ -115,9 +117,12 @@ class Watch:
             for j, c in enumerate(group)
         ]
 
-    def _prefilled(self, ids: torch.Tensor, first: int, _: None) -> None:
-        self.tokens["prompt"] += ids.numel()
-        self.prefill_flops += 2.0 * self.weights * ids.numel()
+    def _prefilled(self, prompts: list[tuple[int, ...]], adapters: np.ndarray, first: int, _: None) -> None:
+        for adapter in set(adapters.tolist()):
+            own = [prompt for prompt, of in zip(prompts, adapters, strict=True) if of == adapter and prompt]
+            tokens = sum(map(len, own)) - sum(shared * (len(members) - 1) for shared, members in alike(own))
+            self.tokens["prompt"] += tokens
+            self.prefill_flops += 2.0 * self.weights * tokens
 
     def _decoded(self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, _: torch.Tensor) -> None:
         rows, seen = ids.numel(), mask.shape[0] * mask.shape[2]

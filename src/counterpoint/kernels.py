@@ -24,8 +24,6 @@ LARGE_WEIGHT = 1 << 18
 """From this many weights on fewer rows than a block are worth a block."""
 FEW = 64
 """Up to this many rows MKL multiplies a large weight faster as W x^T, copying the small result included."""
-
-
 PACKED_BLOCK = 8
 """Packed weights meet multiples of this many rows only."""
 
