@@ -116,7 +116,12 @@ TEAMS = [
     ("one", "single", 50, {}),
     ("k3", "self_consistency", 150, {}),
     ("k10", "self_consistency", 500, {}),
-    ("team", "propose_review", 400, {"verdict_accuracy": 0.75, "changed": 0.2, "harm": 0.125}),
+    (
+        "team",
+        "propose_review",
+        400,
+        {"verdict_accuracy": 0.75, "changed": 0.2, "harm": 0.125, "calls_per_problem": 2.5},
+    ),
 ]
 CELLS = [
     cell(name, [right], tokens, method=method, task_set=task_set, **more)
@@ -150,6 +155,7 @@ def test_all_sets_count_the_same():
     assert rows[3][1].startswith("75.0 [")  # (4/4 + 1/2) / 2
     assert rows[0][2] == ""
     assert rows[3][2].startswith("+62.5 [")
+    assert (rows[0][3:], rows[3][3:]) == (["1.00", "50"], ["2.50", "400"])
     assert "### all sets" not in table(ENTRIES, [c for c in CELLS if c.task_set == "a"])
 
 

@@ -83,6 +83,11 @@ class Cell:
         """Tokens a problem, read and written."""
         return self.mean("tokens_per_problem") or 0.0
 
+    @property
+    def calls(self) -> float:
+        """Requests a problem."""
+        return self.mean("calls_per_problem") or 0.0
+
 
 def load_comparison(source: str | Path) -> Comparison:
     """Read and check a comparison, every entry's settings included."""
@@ -193,7 +198,7 @@ def _rows(cells: Sequence[Cell], reference: str) -> str:
         mean, low, high = _interval(cell.right, cell)
         values = [cell.entry, f"{100 * mean:.1f} [{100 * low:.1f}, {100 * high:.1f}]", *_against(cell, base)]
         values += [_percent(cell.mean(key)) for key in ("initial_accuracy", "correction", "preservation")]
-        values += [f"{cell.mean('tokens_per_problem'):.0f}", f"{cell.mean('calls_per_problem'):.2f}"]
+        values += [f"{cell.tokens:.0f}", f"{cell.calls:.2f}"]
         values += [_percent(cell.mean("truncated")), "*" if front[index] else ""]
         rows.append(values)
     return _markdown([name.format(reference) for name in COLUMNS], rows)
@@ -258,8 +263,10 @@ def _all_sets(cells: Sequence[Cell], reference: str) -> list[str]:
         apart = [a - b for a, b in zip(right, base, strict=True)]
         difference = "" if entry == reference else _points(_mean_interval(apart, entry))
         tokens = float(np.mean([own[n].tokens for n in names]))
-        rows.append([entry, f"{100 * mean:.1f} [{100 * low:.1f}, {100 * high:.1f}]", difference, f"{tokens:.0f}"])
-    head = ["entry", "accuracy % [95 %]", f"difference to {reference} [95 %]", "tokens"]
+        calls = float(np.mean([own[n].calls for n in names]))
+        accuracy = f"{100 * mean:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+        rows.append([entry, accuracy, difference, f"{calls:.2f}", f"{tokens:.0f}"])
+    head = ["entry", "accuracy % [95 %]", f"difference to {reference} [95 %]", "calls", "tokens"]
     return [f"### all sets\n\nMean of {', '.join(names)}.\n\n{_markdown(head, rows)}\n"]
 
 
