@@ -37,10 +37,6 @@ class SecondLook(Method):
     def siblings(self) -> int:
         return self.candidates
 
-    @property
-    def requests(self) -> int:
-        return 2
-
     def play(self, task: Task, seat: Seat) -> Play:
         solver, checker = seat.agents[0], seat.agents[-1]
         [first] = yield [Request(f"{solver}/solver", prompts.solve(task), "solve", seat.n)]

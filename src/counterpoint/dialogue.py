@@ -121,11 +121,6 @@ class Method(BaseModel):
         return 1
 
     @property
-    def requests(self) -> int:
-        """At most how many requests one dialogue makes."""
-        return 1
-
-    @property
     def learns_from_forks(self) -> bool:
         """Whether counterfactual replies are learned from beside those of the dialogue, not in their place."""
         return False
@@ -133,10 +128,6 @@ class Method(BaseModel):
     @abstractmethod
     def play(self, task: Task, seat: Seat) -> Play:
         """One dialogue."""
-
-    def requests_of(self, agents: int) -> int:
-        """The same for a team of so many agents, where it depends on that."""
-        return self.requests
 
     def forks(self, episode: Episode, history: Mapping[str, Any] = NO_HISTORY) -> list[Fork]:
         """Counterfactual dialogues that credit needs beside this one, unless `history` holds what they would tell."""

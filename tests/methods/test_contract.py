@@ -107,7 +107,7 @@ def test_history_is_json_and_does_not_change_under_credit(name):
 @pytest.mark.parametrize("agents", TEAMS, ids=len)
 @pytest.mark.parametrize("name", NAMES)
 def test_evaluation_measures_what_the_engine_counted(name, agents):
-    """One sibling each, no forks; tokens and calls as the engine counted them; at most the requests it announced."""
+    """One sibling each, no forks; tokens and calls as the engine counted them."""
     method = make_method({"name": name})
     engine, controllers = ScriptedEngine(script), method.controllers(agents)
     jobs = [Job(f"eval/{t.id}", t) for t in KINDS]
@@ -118,7 +118,6 @@ def test_evaluation_measures_what_the_engine_counted(name, agents):
     assert measured["calls_per_problem"] * n == pytest.approx(engine.completions)
     assert measured["completion_tokens_per_problem"] * n == pytest.approx(engine.tokens)
     assert measured["prompt_tokens_per_problem"] * n == pytest.approx(engine.prompt_tokens)
-    assert measured["calls_per_problem"] <= method.requests_of(len(agents))
     assert all(e.answer is None or isinstance(e.answer, str) for e in episodes)
 
 

@@ -139,4 +139,3 @@ def test_shapley_refuses_large_teams_before_anything_runs():
     assert method(delta="shapley").controllers("abcdefgh") == {}
     with pytest.raises(ConfigError, match="at most 8 agents, the team has 9"):
         method(delta="shapley").controllers("abcdefghi")
-    assert method().requests_of(5) == 5

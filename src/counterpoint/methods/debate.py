@@ -33,14 +33,6 @@ class Debate(Method):
     reads: Literal["all", "others"] = "all"
     """Whose solutions of the previous round an agent reads: everybody's, its own among them, or the others' alone."""
 
-    @property
-    def requests(self) -> int:
-        """Of one agent."""
-        return self.rounds
-
-    def requests_of(self, agents: int) -> int:
-        return self.rounds * agents
-
     def play(self, task: Task, seat: Seat) -> Play:
         said: list[Completion] = []
         for number in range(self.rounds):

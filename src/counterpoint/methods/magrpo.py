@@ -51,14 +51,6 @@ class Magrpo(Method):
     def siblings(self) -> int:
         return self.candidates
 
-    @property
-    def requests(self) -> int:
-        """Of one agent, in training: one a node."""
-        return sum(self.candidates**t for t in range(self.turns))
-
-    def requests_of(self, agents: int) -> int:
-        return self.requests * agents
-
     def play(self, task: Task, seat: Seat) -> Play:
         nodes: list[list[Completion]] = [[]]  # the joint answer that each branch goes on from
         for number in range(1, self.turns + 1):

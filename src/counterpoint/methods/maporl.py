@@ -57,14 +57,6 @@ class Maporl(Method):
     def siblings(self) -> int:
         return self.candidates
 
-    @property
-    def requests(self) -> int:
-        """Of one agent in one debate."""
-        return self.rounds
-
-    def requests_of(self, agents: int) -> int:
-        return self.rounds * agents
-
     def play(self, task: Task, seat: Seat) -> Play:
         first = yield [Request(f"{a}/solver", prompt(task, [], 0, "all"), "round1", seat.n) for a in seat.agents]
         debates: list[list[Completion]] = [list(said) for said in zip(*first, strict=True)]

@@ -159,10 +159,6 @@ class ProposeReview(Method):
     def siblings(self) -> int:
         return self.candidates
 
-    @property
-    def requests(self) -> int:
-        return self.rounds
-
     def hook(self, agent: str, name: str) -> Any:
         """The function in force for one agent."""
         return load_hook(getattr(self.agent_hooks.get(agent, self.hooks), name))

@@ -30,11 +30,6 @@ class SelfConsistency(Method):
     samples: int = Field(default=5, ge=1)
     """Solutions that vote; the first one is also the answer before anybody else spoke."""
 
-    @property
-    def requests(self) -> int:
-        """Its one request has so many samples."""
-        return self.samples
-
     def play(self, task: Task, seat: Seat) -> Play:
         [replies] = yield [Request(f"{seat.agents[0]}/proposer", prompts.solve(task), "solve", self.samples)]
         return plurality([read_answer(task, reply) for reply in replies], partial(equal, task.kind))

@@ -124,11 +124,6 @@ class ThinkSolve(Method):
         return self.thoughts
 
     @property
-    def requests(self) -> int:
-        """A thought and its answers; in training as many for every sibling."""
-        return 1 + self.answers
-
-    @property
     def learns_from_forks(self) -> bool:
         return self.train_solo
 

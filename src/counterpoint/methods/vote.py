@@ -64,9 +64,6 @@ class Vote(Method):
     def siblings(self) -> int:
         return self.candidates
 
-    def requests_of(self, agents: int) -> int:
-        return agents
-
     def controllers(self, agents: Sequence[str]) -> dict[str, Controller]:
         """None; the team is known here first, so this is where its size is checked."""
         if self.delta == "shapley" and len(agents) > SHAPLEY_LIMIT:
