@@ -1,6 +1,6 @@
 """Whole training and evaluation dialogues a second, side by side with the plain loop, in one run.
 
-    python benchmarks/throughput.py [--model tiny|PATH.gguf] [--dialogues 64] [--plain 4] [--device cpu]
+    python benchmarks/throughput.py [--model tiny|PATH.gguf] [--dialogues 64] [--plain 4] [--device cpu] [--phase evaluate]
 
 Both sides: 2 agents, 5 rounds, everybody always speaks, 4 candidates in training, the same limit on new tokens. The plain
 loop's rate does not depend on the number of dialogues, so it is measured on `--plain` of them.
@@ -14,6 +14,7 @@ import resource
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
 import torch
 from plain_loop import measure
@@ -22,6 +23,7 @@ from counterpoint.config import load_config
 from counterpoint.evaluate import Player, evaluate_set
 from counterpoint.models import model_path
 from counterpoint.progress import Progress
+from counterpoint.run import Run
 from counterpoint.step import take_step
 from counterpoint.store import Store
 from counterpoint.train import prepare
@@ -38,37 +40,43 @@ def always_speaking(model: str, dialogues: int, new_tokens: int, device: str) ->
     ]  # fmt: skip
 
 
-def ours(model: str, dialogues: int, new_tokens: int, device: str, steps: int = 3) -> dict[str, float]:
-    """Rates of counterpoint: whole steps with store and grading, after one warm-up step."""
+def prepared(folder: str, model: str, dialogues: int, new_tokens: int, device: str) -> Run:
+    """An always speaking team before its first step."""
     measured = ["tasks.eval=[mini-gsm]", f"evaluation.limit={dialogues}"]
     config = load_config(None, always_speaking(model, dialogues, new_tokens, device) + measured)
-    with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder))
-        run = prepare(config, store, Progress(quiet=True))
-        seconds = []
-        for step in range(1, steps + 2):
-            run.step = step
-            start = time.perf_counter()
-            take_step(run)
-            seconds.append(time.perf_counter() - start)
-        timings = [json.loads(line) for line in store.timings_file.read_text().splitlines()][1:]
-        player = Player(
-            config.method, config.names, run.team.engine, run.controllers, config.sampling.record(), 0, config.width
-        )
-        rates = []
-        for k in range(3):
-            start = time.perf_counter()
-            evaluate_set(player, "mini-gsm", run.eval_tasks["mini-gsm"], store=store, phase=f"eval{k}")
-            rates.append(dialogues / (time.perf_counter() - start))
-    typical = sorted(seconds[1:])[len(seconds[1:]) // 2]
+    return prepare(config, Store(Path(folder)), Progress(quiet=True))
+
+
+def training(run: Run, steps: int = 3) -> dict[str, float]:
+    """Whole steps with store and grading, after one warm-up step."""
+    seconds = []
+    for step in range(1, steps + 2):
+        run.step = step
+        start = time.perf_counter()
+        take_step(run)
+        seconds.append(time.perf_counter() - start)
+    timings = [json.loads(line) for line in run.store.timings_file.read_text().splitlines()][1:]
     total = {k: sum(t[k] for t in timings) for k in ("play", "forks", "credit", "learn", "store")}
     whole = sum(total.values())
     return {
-        "train dialogues/s": dialogues / typical,
-        "evaluate dialogues/s": sorted(rates)[1],
+        "train dialogues/s": run.config.dialogues / median(seconds[1:]),
         "tokens/s in play": sum(t["tokens"] for t in timings) / (total["play"] + total["forks"]),
         **{f"share of {k}": v / whole for k, v in total.items()},
     }
+
+
+def evaluation(run: Run, times: int = 3) -> dict[str, float]:
+    """Whole evaluations, written and measured."""
+    config = run.config
+    player = Player(
+        config.method, config.names, run.team.engine, run.controllers, config.sampling.record(), 0, config.width
+    )
+    seconds = []
+    for k in range(times):
+        start = time.perf_counter()
+        evaluate_set(player, "mini-gsm", run.eval_tasks["mini-gsm"], store=run.store, phase=f"eval{k}")
+        seconds.append(time.perf_counter() - start)
+    return {"evaluate dialogues/s": config.dialogues / median(seconds)}
 
 
 def main() -> None:
@@ -78,15 +86,24 @@ def main() -> None:
     parser.add_argument("--plain", type=int, default=4)
     parser.add_argument("--new-tokens", type=int, default=48)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--phase", choices=("train", "evaluate", "both"), default="both")
     args = parser.parse_args()
     from counterpoint.tasks.registry import load_tasks
 
     tasks = load_tasks("mini-gsm", "train")[: args.plain]
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, model {args.model}")
-    mine = ours(args.model, args.dialogues, args.new_tokens, args.device)
+    mine = {}
+    with tempfile.TemporaryDirectory() as folder:
+        run = prepared(folder, args.model, args.dialogues, args.new_tokens, args.device)
+        if args.phase != "evaluate":
+            mine |= training(run)
+        if args.phase != "train":
+            mine |= evaluation(run)
     for name, value in mine.items():
         print(f"counterpoint: {name} {value:.3g}")
     for phase, train in (("train", True), ("evaluate", False)):
+        if args.phase not in (phase, "both"):
+            continue
         rate, tokens = measure(model_path(args.model), tasks, new_tokens=args.new_tokens, train=train)
         ratio = mine[f"{phase} dialogues/s"] / rate
         print(
