@@ -47,14 +47,20 @@ def prepared(folder: str, model: str, dialogues: int, new_tokens: int, device: s
     return prepare(config, Store(Path(folder)), Progress(quiet=True))
 
 
-def training(run: Run, steps: int = 3) -> dict[str, float]:
-    """Whole steps with store and grading, after one warm-up step."""
+def step_seconds(run: Run, steps: int) -> list[float]:
+    """The time of each of the first steps."""
     seconds = []
-    for step in range(1, steps + 2):
+    for step in range(1, steps + 1):
         run.step = step
         start = time.perf_counter()
         take_step(run)
         seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def training(run: Run, steps: int = 3) -> dict[str, float]:
+    """Whole steps with store and grading, after one warm-up step."""
+    seconds = step_seconds(run, steps + 1)
     timings = [json.loads(line) for line in run.store.timings_file.read_text().splitlines()][1:]
     total = {k: sum(t[k] for t in timings) for k in ("play", "forks", "credit", "learn", "store")}
     whole = sum(total.values())

@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 
 import torch
+from throughput import step_seconds
 
 from counterpoint.config import load_config
 from counterpoint.models import model_path
 from counterpoint.progress import Progress
 from counterpoint.prompts import solve
 from counterpoint.records import Task
-from counterpoint.step import take_step
 from counterpoint.store import Store
 from counterpoint.tasks.grading import grade_reply
 from counterpoint.tasks.registry import load_tasks
@@ -38,12 +38,7 @@ def ours(model: str, new_tokens: int) -> tuple[float, float]:
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         run = prepare(load_config(None, settings), Store(Path(folder)), Progress(quiet=True))
-        seconds = []
-        for step in range(1, STEPS + 1):
-            run.step = step
-            start = time.perf_counter()
-            take_step(run)
-            seconds.append(time.perf_counter() - start)
+        seconds = step_seconds(run, STEPS)
         tokens = sum(run.cost.tokens.values()) / (STEPS * PROMPTS * GROUP)
     return PROMPTS * GROUP * (STEPS - 1) / sum(seconds[1:]), tokens
 

@@ -191,7 +191,7 @@ COLUMNS = (
 
 def _rows(cells: Sequence[Cell], reference: str) -> str:
     base = next(cell for cell in cells if cell.entry == reference)
-    tokens = np.array([c.mean("tokens_per_problem") for c in cells], dtype=np.float64)
+    tokens = np.array([c.tokens for c in cells], dtype=np.float64)
     front = pareto_front(tokens, np.array([c.right.mean() for c in cells]))
     rows = []
     for index, cell in enumerate(cells):

@@ -32,9 +32,8 @@ from counterpoint.ragged import RaggedForward
 
 @dataclass(slots=True)
 class _Product:
-    """Linear layers of one input and their adapters: one matrix an adapter for all of them, or thin products beside."""
+    """The adapters of linear layers of one input: one matrix an adapter for all of them, or thin products beside."""
 
-    linears: Linears
     merged: Float[Tensor, "K out in"] | None = None
     below: Float[Tensor, "nKr in"] | None = None  # where not merged: every A of every adapted layer, end to end
     above: list[tuple[slice, Float[Tensor, "out Kr"]]] = field(default_factory=list)  # and where each layer's B adds
@@ -80,11 +79,11 @@ class FusedForward:
 
     def _product(self, own: Linears) -> _Product:
         if self.merges:
-            return _Product(own, merged=torch.stack([own.merged(1.0, own.pairs(p)) for p in self.parameters]))
+            return _Product(merged=torch.stack([own.merged(1.0, own.pairs(p)) for p in self.parameters]))
         stacks = self.model.adapters.stacks
         adapted = [(own.span(i), *stacks[index]) for i, index in enumerate(own.indices) if index is not None]
         below = torch.cat([a for _, a, _ in adapted]) if adapted else None
-        return _Product(own, below=below, above=[(span, b) for span, _, b in adapted])
+        return _Product(below=below, above=[(span, b) for span, _, b in adapted])
 
     # ---- rows ----------------------------------------------------------------------------------------------------
 
@@ -159,9 +158,9 @@ class FusedForward:
 
     def _decoding(self, number: int, which: int, x: Float[Tensor, "N in"]) -> Float[Tensor, "N out"]:
         """A product of rows routed to their adapters."""
-        product = self.products[number][which]
+        own, product = self.linears[number][which], self.products[number][which]
         if product.merged is not None:
-            parts = [linear(x[first:last], product.merged[k], product.linears.bias) for k, first, last in self.spans]
+            parts = [linear(x[first:last], product.merged[k], own.bias) for k, first, last in self.spans]
             return parts[0] if len(parts) == 1 else torch.cat(parts)
         whole = self.packed[number][which](x)
         if product.below is not None:
